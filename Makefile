@@ -1,0 +1,78 @@
+# Everything works from a fresh clone with an empty environment; stamp files make repeated runs fast.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+CONFIG ?= config/server.properties
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-test run test lint bench bench-quick clean distclean java jars
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup: $(STAMPS)/run ## virtual environment with what a running broker needs
+
+setup-test: $(STAMPS)/test java jars ## ... and with what the tests need: test packages, Java, Apache Kafka's jars
+
+run: $(STAMPS)/run ## start one node on port 9092 (CONFIG=path for another properties file)
+	@exec $(BIN)/barnabas server-start $(CONFIG)
+
+test: $(STAMPS)/test lint java jars ## lint, then all tests
+	$(BIN)/python -m pytest
+
+lint: $(STAMPS)/test ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMPS)/test java jars ## side by side with Apache Kafka: table, bench/results/*.json, latest.svg
+	$(BIN)/python -m bench
+
+bench-quick: $(STAMPS)/test java jars ## ... the most important cases, under 5 minutes
+	$(BIN)/python -m bench --quick
+
+clean: ## remove build products and caches (keeps .venv and the fetched jars)
+	rm -rf build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## ... and the virtual environment and the fetched jars
+	rm -rf $(VENV) .cache
+
+$(STAMPS)/venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Barnabas needs Python 3.11 or later as '$(PYTHON)'; found: $$($(PYTHON) --version 2>&1)." \
+	         "Name another with PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "Python's venv module is missing: install Debian's python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/run: $(STAMPS)/venv pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(STAMPS)/test: $(STAMPS)/venv pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,dev]'
+	@touch $(STAMPS)/run $@
+
+# An installed Java of 17 or later wins; otherwise Debian's headless JRE, where we may install it.
+java: $(STAMPS)/test
+	@cd tests && ../$(BIN)/python -m support.java >/dev/null 2>&1 || { \
+	  if [ "$$(id -u)" = 0 ]; then as_root=; \
+	  elif sudo -n true 2>/dev/null; then as_root="sudo -n"; \
+	  else as_root=no; fi; \
+	  if [ "$$as_root" != no ] && command -v apt-get >/dev/null; then \
+	    echo "installing Debian's headless JRE (the tests run Apache Kafka's own tools) ..."; \
+	    $$as_root apt-get update -q >/dev/null; \
+	    DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -q -y --no-install-recommends \
+	      default-jre-headless >/dev/null || \
+	    DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -q -y --no-install-recommends \
+	      openjdk-17-jre-headless >/dev/null; \
+	  fi; \
+	  ../$(BIN)/python -m support.java >/dev/null; }
+
+jars: $(STAMPS)/test java
+	@cd tests && ../$(BIN)/python -m support.jars

@@ -1,0 +1,111 @@
+"""The recipe of a request handler: registration, context, and what a handler may return.
+
+A handler is a plain function registered beside its definition:
+
+    @handler(CreateTopicsRequest)
+    async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse: ...
+
+It returns a response message, an awaitable of one where it has to wait, or None where the protocol
+wants no response (Produce with acks=0). The connection encodes and writes responses in request order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from protocol.schema import Message
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+    from config.broker import Listener
+
+ANONYMOUS = "User:ANONYMOUS"
+
+Response = Message | None
+HandlerResult = Response | Awaitable[Response]
+HandlerFunction = Callable[["RequestContext", Any], HandlerResult]
+
+_Handler = TypeVar("_Handler", bound=Callable[..., Any])
+
+
+class RequestContext:
+    """Who asks, how, and through which door. One per request, so it stays small."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "broker",
+        "client_id",
+        "close_connection",
+        "correlation_id",
+        "listener",
+        "local_address",
+        "peer",
+        "principal",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        *,
+        peer: str,
+        listener: Listener,
+        local_address: tuple[str, int],
+        close_connection: Callable[[str], None],
+        principal: str = ANONYMOUS,
+    ) -> None:
+        self.broker = broker
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.principal = principal
+        self.peer = peer
+        """The client's "host:port", for log lines."""
+        self.listener = listener
+        self.local_address = local_address
+        """The address the client connected to; advertised to it when advertised.listeners is unset."""
+        self.close_connection = close_connection
+        """Called with the reason. Produce with acks=0 has no other way to tell of a failure."""
+
+
+class HandlerEntry(NamedTuple):
+    """One served API. ApiVersions is derived from these, so what is listed is what works."""
+
+    request: type[Message]
+    function: HandlerFunction
+    min_version: int
+    max_version: int
+    advertised_min_version: int
+    """May be lower than min_version: KAFKA-18659, librdkafka wants to see Produce from version 0 on."""
+
+
+HANDLERS: dict[int, HandlerEntry] = {}
+
+
+def handler(
+    request: type[Message],
+    *,
+    min_version: int | None = None,
+    max_version: int | None = None,
+    advertised_min_version: int | None = None,
+) -> Callable[[_Handler], _Handler]:
+    """Registers a handler for all stable versions of `request`, or for those between the given ones."""
+    lowest = request.MIN_VERSION if min_version is None else min_version
+    stable = request.MAX_VERSION - 1 if request.UNSTABLE else request.MAX_VERSION
+    highest = stable if max_version is None else max_version
+
+    def register(function: _Handler) -> _Handler:
+        key = request.API_KEY
+        if key in HANDLERS:
+            raise RuntimeError(f"two handlers for {request.__name__}: {HANDLERS[key].function} and {function}")
+        advertised = lowest if advertised_min_version is None else advertised_min_version
+        HANDLERS[key] = HandlerEntry(request, function, lowest, highest, advertised)
+        return function
+
+    return register

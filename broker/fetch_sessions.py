@@ -1,0 +1,208 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers what a client fetches, the client sends changes.
+
+A session is an ordered map of partitions. Partitions that just returned data move to its end, so that with a
+byte limit every partition gets its turn. The cache is bounded; a session that has not been used for two minutes,
+or a smaller one than the newcomer's, makes room.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from protocol.uuids import Uuid
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+
+# After this time without use a session may be evicted by any other; Kafka's fixed value.
+EVICTION_MS = 120_000
+
+# A partition is known by name before version 13 and by topic id from there on.
+TopicKey = str | Uuid
+PartitionKey = tuple[TopicKey, int]
+
+
+class FetchTarget:
+    """One partition to read, with what the client last knew of it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "key",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+    )
+
+    def __init__(self, topic: TopicKey, request: FetchPartition) -> None:
+        self.key: PartitionKey = (topic, request.partition)
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.update(request)
+
+    def update(self, request: FetchPartition) -> None:
+        self.fetch_offset = request.fetch_offset
+        self.max_bytes = request.partition_max_bytes
+        self.current_leader_epoch = request.current_leader_epoch
+        self.last_fetched_epoch = request.last_fetched_epoch
+
+    def is_worth_sending(self, answer: PartitionData) -> bool:
+        """Whether an incremental response has to name this partition; remembers what it says."""
+        changed = (
+            bool(answer.records)
+            or answer.error_code != 0
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.preferred_read_replica != -1
+            or answer.diverging_epoch.epoch != -1
+        )
+        if answer.error_code:
+            # Told again when it is well, even if the watermark is where it was.
+            self.high_watermark = -1
+        else:
+            self.high_watermark = answer.high_watermark
+            self.log_start_offset = answer.log_start_offset
+        return changed
+
+
+class FetchSession:
+    __slots__ = ("by_id", "created_ms", "epoch", "id", "last_used_ms", "partitions", "privileged")
+
+    def __init__(self, session_id: int, by_id: bool, privileged: bool, now_ms: int) -> None:
+        self.id = session_id
+        self.by_id = by_id
+        self.privileged = privileged
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.partitions: OrderedDict[PartitionKey, FetchTarget] = OrderedDict()
+
+    def change(self, request: FetchRequest) -> None:
+        for key, wanted in _requested(request, self.by_id):
+            target = self.partitions.get(key)
+            if target is None:
+                self.partitions[key] = FetchTarget(key[0], wanted)
+            else:
+                target.update(wanted)
+        for topic in request.forgotten_topics_data:
+            for index in topic.partitions:
+                self.partitions.pop((topic.topic_id if self.by_id else topic.topic, index), None)
+
+    def on_data(self, keys: Iterable[PartitionKey]) -> None:
+        for key in keys:
+            if key in self.partitions:
+                self.partitions.move_to_end(key)
+
+
+def next_epoch(epoch: int) -> int:
+    """Epochs run from 1 up and skip 0 and -1, which have a meaning, when they wrap."""
+    return 1 if epoch == 0x7FFFFFFF else epoch + 1
+
+
+def _requested(request: FetchRequest, by_id: bool) -> Iterator[tuple[PartitionKey, FetchPartition]]:
+    for topic in request.topics:
+        name: TopicKey = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            yield (name, partition.partition), partition
+
+
+class FetchContext:
+    """What one request wants read, and the session (if any) that filters its answer."""
+
+    __slots__ = ("incremental", "session", "session_id", "targets")
+
+    def __init__(
+        self, targets: list[FetchTarget], session: FetchSession | None = None, incremental: bool = False
+    ) -> None:
+        self.targets = targets
+        self.session = session
+        self.incremental = incremental
+        self.session_id = NO_SESSION if session is None else session.id
+
+    def select(self, answers: list[tuple[FetchTarget, PartitionData]]) -> list[tuple[FetchTarget, PartitionData]]:
+        """The partitions to send: all of a full fetch, those with news of an incremental one."""
+        if self.session is None:
+            return answers
+        with_news = [pair for pair in answers if pair[0].is_worth_sending(pair[1])]
+        self.session.on_data([target.key for target, answer in answers if answer.records])
+        return with_news if self.incremental else answers
+
+
+class FetchSessionCache:
+    def __init__(self, max_sessions: int, rng: random.Random | None = None) -> None:
+        self.max_sessions = max_sessions
+        self._rng = rng or random.Random()
+        # Least recently used first.
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchContext:
+        """The context of a request. ApiError for a session that is gone or out of step."""
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            session = None
+            if request.session_epoch == INITIAL_EPOCH:
+                session = self._create(request, by_id, now_ms)
+            if session is not None:
+                return FetchContext(list(session.partitions.values()), session)
+            targets = {key: FetchTarget(key[0], wanted) for key, wanted in _requested(request, by_id)}
+            return FetchContext(list(targets.values()))
+        return self._resume(request, by_id, now_ms)
+
+    def _resume(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchContext:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != by_id:
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.change(request)
+        session.epoch = next_epoch(session.epoch)
+        session.last_used_ms = now_ms
+        if not session.partitions:
+            # Nothing left to fetch: the client is told session 0 and starts anew when it wants more.
+            del self._sessions[session.id]
+            return FetchContext([])
+        self._sessions.move_to_end(session.id)
+        return FetchContext(list(session.partitions.values()), session, incremental=True)
+
+    def _create(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchSession | None:
+        """A new session, or none when the cache is full of sessions with a better claim."""
+        session = FetchSession(self._new_id(), by_id, False, now_ms)
+        session.change(request)
+        if not session.partitions or not self._make_room(len(session.partitions), now_ms):
+            return None
+        self._sessions[session.id] = session
+        return session
+
+    def _make_room(self, size: int, now_ms: int) -> bool:
+        if len(self._sessions) < self.max_sessions:
+            return True
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms > EVICTION_MS:
+            del self._sessions[oldest.id]
+            return True
+        # Only one that had its time may lose its place to a larger one, or sessions would only thrash.
+        settled = [s for s in self._sessions.values() if now_ms - s.created_ms > EVICTION_MS]
+        smallest = min(settled, key=lambda s: len(s.partitions), default=None)
+        if smallest is None or len(smallest.partitions) >= size:
+            return False
+        del self._sessions[smallest.id]
+        return True
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = self._rng.randint(1, 0x7FFFFFFF)
+            if session_id not in self._sessions:
+                return session_id

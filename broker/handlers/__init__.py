@@ -1,0 +1,53 @@
+"""One file per API, in folders by what it is about: data, group, topic, config, cluster.
+
+A handler keeps one order: authorise, validate, call the domain (controller, replicas, image), shape the response.
+It touches no file and keeps no state. It takes `ctx.broker.image` once and uses that one image throughout, so an
+answer never mixes two states of the cluster.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+MODULES: Final = (
+    "cluster.api_versions",
+    "cluster.describe_cluster",
+    "cluster.describe_log_dirs",
+    "cluster.describe_quorum",
+    "cluster.find_coordinator",
+    "config.alter",
+    "config.describe",
+    "config.incremental_alter",
+    "config.list_resources",
+    "data.delete_records",
+    "data.describe_producers",
+    "data.fetch",
+    "data.init_producer_id",
+    "data.list_offsets",
+    "data.offset_for_leader_epoch",
+    "data.produce",
+    "group.consumer_describe",
+    "group.consumer_heartbeat",
+    "group.delete",
+    "group.describe",
+    "group.heartbeat",
+    "group.join",
+    "group.leave",
+    "group.list",
+    "group.offset_commit",
+    "group.offset_delete",
+    "group.offset_fetch",
+    "group.sync",
+    "topic.create",
+    "topic.create_partitions",
+    "topic.delete",
+    "topic.describe_partitions",
+    "topic.metadata",
+)
+
+
+def register_all() -> None:
+    """Imports every handler, which enters it into `broker.api.HANDLERS`; ApiVersions lists what is there."""
+    for module in MODULES:
+        import_module(f"{__name__}.{module}")

@@ -1,0 +1,1 @@
+"""The cluster and this node: served APIs, brokers, log directories, the controller quorum, coordinators."""

@@ -1,0 +1,217 @@
+"""Fetch (1), versions 4 to 18.
+
+4 isolation level · 5 log start offset · 7 sessions (KIP-227) · 9 leader epoch (KIP-320) · 11 rack (KIP-392) ·
+12 flexible, diverging epochs (KIP-595) · 13 topic ids (KIP-516) · 15 replica state (KIP-903) ·
+16 leader endpoints (KIP-951) · 17 directory ids (KIP-853) · 18 the replica's high watermark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.api import RequestContext, handler
+from broker.clock import now_ms
+from broker.endpoints import node_endpoint
+from broker.fetch_sessions import FetchContext, FetchTarget
+from broker.partition import NO_EPOCH, Partition
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from protocol.uuids import Uuid
+from storage.errors import OffsetOutOfRange, StorageError
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_LEADER_ENDPOINTS = 16
+READ_COMMITTED = 1
+
+_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+@handler(FetchRequest)
+def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
+    """Reads now; where there is less than the client wants, waits for appends until its deadline."""
+    by_id = ctx.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    try:
+        context = ctx.broker.fetch_sessions.open(request, by_id, now_ms())
+    except ApiError as error:
+        return FetchResponse(error_code=error.code)
+    reading = _Reading(ctx, request, context, by_id)
+    answers, size, is_final = reading.read()
+    if is_final or size >= reading.min_bytes or request.max_wait_ms <= 0:
+        return reading.response(answers)
+    return WaitingFetch(reading, size, request.max_wait_ms).future
+
+
+class _Reading:
+    """Reads the partitions of one fetch, as often as it takes."""
+
+    __slots__ = ("by_id", "committed", "context", "ctx", "max_bytes", "min_bytes", "partitions")
+
+    def __init__(self, ctx: RequestContext, request: FetchRequest, context: FetchContext, by_id: bool) -> None:
+        self.ctx = ctx
+        self.context = context
+        self.by_id = by_id
+        self.committed = request.isolation_level == READ_COMMITTED
+        self.max_bytes = min(request.max_bytes, ctx.broker.config.fetch_max_bytes)
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
+        self.partitions: list[Partition] = []
+
+    def read(self) -> tuple[list[tuple[FetchTarget, PartitionData]], int, bool]:
+        """Answers, their bytes, and whether they must go out at once (an error, or nothing to wait for)."""
+        answers: list[tuple[FetchTarget, PartitionData]] = []
+        size = 0
+        is_final = not self.context.targets
+        self.partitions.clear()
+        left = self.max_bytes
+        for target in self.context.targets:
+            answer = self._read_one(target, left, is_first=size == 0)
+            answers.append((target, answer))
+            if answer.error_code or answer.diverging_epoch.epoch != NO_EPOCH:
+                is_final = True
+            elif answer.records:
+                taken = len(answer.records)
+                size += taken
+                left = max(0, left - taken)
+        return answers, size, is_final
+
+    def _read_one(self, target: FetchTarget, left: int, is_first: bool) -> PartitionData:
+        topic, index = target.key
+        partition: Partition | None = None
+        try:
+            replicas = self.ctx.broker.replicas
+            if isinstance(topic, Uuid):
+                partition = replicas.partition_by_id(topic, index)
+            else:
+                partition = replicas.partition(topic, index)
+            return self._read_partition(partition, target, left, is_first)
+        except ApiError as error:
+            return self._failed(index, partition, error.code)
+        except OffsetOutOfRange:
+            return self._failed(index, partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+        except StorageError:
+            return self._failed(index, partition, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _read_partition(self, partition: Partition, target: FetchTarget, left: int, is_first: bool) -> PartitionData:
+        log = partition.lead_or_raise(target.current_leader_epoch)
+        high_watermark = log.high_watermark
+        stable = log.last_stable_offset
+        answer = PartitionData(
+            partition_index=partition.index,
+            high_watermark=high_watermark,
+            last_stable_offset=stable,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=[] if self.committed else None,
+            records=b"",
+        )
+        if target.last_fetched_epoch != NO_EPOCH:
+            epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
+            if epoch == NO_EPOCH:
+                raise OffsetOutOfRange(target.fetch_offset, log.log_start_offset, log.log_end_offset)
+            if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
+                answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                return answer
+        self.partitions.append(partition)
+        found = log.read(
+            target.fetch_offset,
+            min(target.max_bytes, left),
+            end_offset=stable if self.committed else high_watermark,
+            min_one=is_first,
+            isolation_committed=self.committed,
+        )
+        if found.records is not None:
+            answer.records = found.records
+        if found.aborted:
+            answer.aborted_transactions = [
+                AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in found.aborted
+            ]
+        return answer
+
+    def _failed(self, index: int, partition: Partition | None, code: ErrorCode) -> PartitionData:
+        answer = PartitionData(
+            partition_index=index,
+            error_code=code,
+            high_watermark=-1,
+            aborted_transactions=[] if self.committed else None,
+            records=b"",
+        )
+        if code in _LEADER_ERRORS and partition is not None and partition.leader >= 0:
+            answer.current_leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+        return answer
+
+    def response(self, answers: list[tuple[FetchTarget, PartitionData]]) -> FetchResponse:
+        response = FetchResponse(session_id=self.context.session_id)
+        topics: dict[str | Uuid, FetchableTopicResponse] = {}
+        for target, answer in self.context.select(answers):
+            name = target.key[0]
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = FetchableTopicResponse()
+                if isinstance(name, Uuid):
+                    topic.topic_id = name
+                else:
+                    topic.topic = name
+                response.responses.append(topic)
+            topic.partitions.append(answer)
+            if answer.current_leader.leader_id >= 0:
+                self._add_endpoint(response, answer.current_leader.leader_id)
+        return response
+
+    def _add_endpoint(self, response: FetchResponse, leader: int) -> None:
+        if self.ctx.api_version < FIRST_VERSION_WITH_LEADER_ENDPOINTS:
+            return
+        endpoint = node_endpoint(self.ctx, leader)
+        if endpoint is not None and all(node.node_id != leader for node in response.node_endpoints):
+            response.node_endpoints.append(
+                NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
+            )
+
+
+class WaitingFetch:
+    """A fetch on long poll. Counts what is appended to its partitions and answers when that is enough.
+
+    Owned by the partitions it waits on and by its timer; it leaves all of them when it is done, and also when
+    the connection goes away, which cancels the future.
+    """
+
+    __slots__ = ("_partitions", "_reading", "_size", "_timer", "future")
+
+    def __init__(self, reading: _Reading, size: int, max_wait_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._reading = reading
+        self._size = size
+        self._partitions = tuple(reading.partitions)
+        self.future: asyncio.Future[FetchResponse] = loop.create_future()
+        self._timer = loop.call_later(max_wait_ms / 1000, self._try_answer, True)
+        self.future.add_done_callback(self._leave)
+        for partition in self._partitions:
+            partition.waiters.add(self)
+
+    def on_append(self, partition: Partition, size: int) -> None:
+        self._size += size
+        if self._size >= self._reading.min_bytes:
+            self._try_answer(is_due=False)
+
+    def on_gone(self, partition: Partition) -> None:
+        self._try_answer(is_due=True)
+
+    def _try_answer(self, is_due: bool) -> None:
+        if self.future.done():
+            return
+        answers, size, is_final = self._reading.read()
+        if is_due or is_final or size >= self._reading.min_bytes:
+            self.future.set_result(self._reading.response(answers))
+        else:
+            self._size = size  # some of what was counted is not for this reader yet (an open transaction)
+
+    def _leave(self, _: asyncio.Future[FetchResponse]) -> None:
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.waiters.discard(self)

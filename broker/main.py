@@ -1,0 +1,78 @@
+"""The process around a broker: configuration, logging, the event loop, signals, the banner, the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+
+import uvloop
+
+from broker.server import Broker, StartError
+from config.broker import BrokerConfig
+from config.errors import ConfigError
+
+log = logging.getLogger("broker.main")
+
+
+def run(properties: str, overrides: Sequence[str], version: str) -> int:
+    """Runs until a signal. 0 after a graceful stop; 1, and one line on stderr, when the node cannot start."""
+    try:
+        config = BrokerConfig.load(properties, overrides)
+    except ConfigError as error:
+        print(f"barnabas: {error}", file=sys.stderr)
+        return 1
+    _configure_logging()
+    for warning in config.warnings:
+        log.warning("%s", warning)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config, version))
+
+
+async def _serve(config: BrokerConfig, version: str) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, stop, number)
+    broker = Broker(config)
+    try:
+        await broker.start()
+    except (ConfigError, StartError) as error:
+        print(f"barnabas: {error}", file=sys.stderr)
+        await broker.stop()
+        return 1
+    print(banner(broker, version), flush=True)
+    await stop.wait()
+    await broker.stop()
+    log.info("stopped")
+    return 0
+
+
+def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
+    if not stop.is_set():
+        log.info("%s: stopping", number.name)
+    stop.set()
+
+
+def banner(broker: Broker, version: str) -> str:
+    """What a person who just started a node wants to know."""
+    listeners = ", ".join(map(str, broker.bound_listeners))
+    directories = ", ".join(directory.path for directory in broker.logs.directories)
+    return "\n".join(
+        (
+            f"Barnabas {version}, node {broker.node_id} of cluster {broker.cluster_id}",
+            f"  listeners        {listeners}",
+            f"  log directories  {directories}",
+            f"  ready: point clients at bootstrap server {broker.client_address()}",
+        )
+    )
+
+
+def _configure_logging() -> None:
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)",
+    )

@@ -1,0 +1,56 @@
+"""The `barnabas` command: picks the subcommand and leaves the rest to its module."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="barnabas", description="A broker daemon that speaks Kafka's wire protocol.", allow_abbrev=False
+    )
+    made.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = made.add_subparsers(dest="command", metavar="COMMAND")
+    start = commands.add_parser(
+        "server-start",
+        help="start a node from a properties file",
+        description="Starts a node and runs it in the foreground until SIGTERM or Ctrl-C.",
+        allow_abbrev=False,
+    )
+    start.add_argument("properties", help="the node's server.properties")
+    start.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting that wins over the file; may be given several times",
+    )
+    from cli.pipeline import add_parser
+
+    add_parser(commands)
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    if options.version:
+        from cli.version import version
+
+        print(f"barnabas {version()}")
+        return 0
+    if options.command == "server-start":
+        from cli.server_start import server_start
+
+        return server_start(options.properties, options.override)
+    if options.command == "pipeline":
+        from cli.pipeline import pipeline
+
+        return pipeline(options)
+    parser().print_help(sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Listeners, sockets and connections."""
+
+from __future__ import annotations
+
+from config.checks import ListOf, OneOf, Range
+from config.definitions import Setting
+from config.settings.words import (
+    CLUSTER_WIDE,
+    HIGH,
+    INT,
+    LIST,
+    LONG,
+    LOW,
+    MAX_INT,
+    MEDIUM,
+    PER_BROKER,
+    READ_ONLY,
+    STRING,
+)
+
+# fmt: off
+SETTINGS: tuple[Setting, ...] = (
+    Setting("num.io.threads", INT, 8, HIGH, CLUSTER_WIDE, Range(1),
+            "Request handling threads in Kafka."),
+    Setting("request.timeout.ms", INT, 30_000, HIGH, READ_ONLY, None,
+            "How long a request to another node may take."),
+    Setting("socket.connection.setup.timeout.ms", LONG, 10_000, MEDIUM, READ_ONLY, None,
+            "First limit for establishing a connection to another node."),
+    Setting("socket.connection.setup.timeout.max.ms", LONG, 30_000, MEDIUM, READ_ONLY, None,
+            "Longest limit for establishing a connection, after it grew with each failure."),
+    Setting("early.start.listeners", LIST, None, HIGH, READ_ONLY, ListOf(),
+            "Listeners that open before the authorizer is ready."),
+    Setting("listeners", LIST, ("PLAINTEXT://:9092",), HIGH, PER_BROKER, ListOf(may_be_empty=False),
+            "Addresses to listen on, each NAME://host:port; no host means every interface."),
+    Setting("advertised.listeners", LIST, None, HIGH, READ_ONLY, ListOf(may_be_empty=False),
+            "Addresses told to clients; if not set, the one each client connected to."),
+    Setting("listener.security.protocol.map", STRING,
+            "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", LOW, PER_BROKER,
+            None,
+            "Security protocol of each listener name, NAME:PROTOCOL with commas between."),
+    Setting("socket.send.buffer.bytes", INT, 102_400, HIGH, READ_ONLY, None,
+            "Send buffer of sockets; -1 leaves it to the operating system."),
+    Setting("socket.receive.buffer.bytes", INT, 102_400, HIGH, READ_ONLY, None,
+            "Receive buffer of sockets; -1 leaves it to the operating system."),
+    Setting("socket.request.max.bytes", INT, 104_857_600, HIGH, READ_ONLY, Range(1),
+            "Largest request; a longer one closes the connection."),
+    Setting("socket.listen.backlog.size", INT, 50, MEDIUM, READ_ONLY, Range(1),
+            "Connections that may wait to be accepted."),
+    Setting("max.connections.per.ip", INT, MAX_INT, MEDIUM, CLUSTER_WIDE, Range(0),
+            "Most connections from one address."),
+    Setting("max.connections.per.ip.overrides", STRING, "", MEDIUM, CLUSTER_WIDE, None,
+            "Own limits for some addresses, host:limit with commas between."),
+    Setting("max.connections", INT, MAX_INT, MEDIUM, CLUSTER_WIDE, Range(0),
+            "Most connections to this broker at the same time."),
+    Setting("max.connection.creation.rate", INT, MAX_INT, MEDIUM, CLUSTER_WIDE, Range(0),
+            "Most new connections per second."),
+    Setting("connections.max.idle.ms", LONG, 600_000, MEDIUM, READ_ONLY, None,
+            "Idle time after which a connection is closed."),
+    Setting("queued.max.requests", INT, 500, HIGH, READ_ONLY, Range(1),
+            "Requests that may wait for a handler thread in Kafka."),
+    Setting("queued.max.request.bytes", LONG, -1, MEDIUM, READ_ONLY, None,
+            "Memory for requests that wait to be handled; -1 is no limit."),
+    Setting("num.network.threads", INT, 3, HIGH, CLUSTER_WIDE, Range(1),
+            "Network threads per listener in Kafka."),
+    Setting("security.inter.broker.protocol", STRING, "PLAINTEXT", MEDIUM, READ_ONLY, OneOf("PLAINTEXT",
+            "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+            "Security protocol between brokers, when no listener is named."),
+    Setting("inter.broker.listener.name", STRING, None, MEDIUM, READ_ONLY, None,
+            "Listener that brokers use among themselves."),
+)
+# fmt: on

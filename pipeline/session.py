@@ -1,0 +1,101 @@
+"""The one place where a Spark session is made: connector, log level, master, clear words when something is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import NotInstalled, PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).resolve().parent
+MINIMUM_JAVA = 17  # Spark 4's
+INSTALL_JAVA = (
+    f"Spark needs Java {MINIMUM_JAVA} or later: install a JRE (Debian: default-jre-headless) or set JAVA_HOME"
+)
+
+
+def require_spark() -> str:
+    """pyspark's version, or the one line that says what to install."""
+    if find_spec("pyspark") is None:
+        raise NotInstalled("the pipeline runs on Spark: pip install 'barnabas[pipeline]'")
+    _require_java()
+    from pyspark.version import __version__
+
+    return __version__
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None:
+        raise NotInstalled(INSTALL_JAVA)
+    try:
+        run = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        raise NotInstalled(f"{java} does not run; {INSTALL_JAVA}") from None
+    found = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
+    if found is None or int(found.group(1)) < MINIMUM_JAVA:
+        raise NotInstalled(f"{java} is {found.group(0) if found else 'no Java'}; {INSTALL_JAVA}")
+
+
+def connector_package(version: str) -> str:
+    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+
+
+def build_session(
+    name: str,
+    master: str = "local[*]",
+    *,
+    jars: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    ui: bool = False,
+    log_level: str = "error",
+) -> SparkSession:
+    """A session with the Kafka connector.
+
+    The connector comes by its package name, fetched by Spark; with `jars`, a directory that already holds it, nothing
+    is fetched. `conf` wins over everything that is set here.
+    """
+    version = require_spark()
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": str(ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # Our producer and sinks may run in Python workers: let them find this package when it is not installed.
+        "spark.executorEnv.PYTHONPATH": str(HERE.parent),
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={(HERE / 'log4j2.properties').as_uri()} -Dpipeline.log.level={log_level}"
+        ),
+    }
+    if master.startswith("local"):
+        # One process computes everything: Spark's 200 shuffle partitions would be 200 tasks for nothing, and the
+        # loopback address keeps the session independent of the host's name and network.
+        settings["spark.sql.shuffle.partitions"] = str(_cores(master))
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    if jars is None:
+        settings["spark.jars.packages"] = connector_package(version)
+    else:
+        found = sorted(Path(jars).glob("*.jar"))
+        if not any(path.name.startswith("spark-sql-kafka-0-10") for path in found):
+            raise PipelineError(f"{jars} does not hold {connector_package(version)}")
+        settings["spark.jars"] = ",".join(str(path.resolve()) for path in found)
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**settings, **(conf or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _cores(master: str) -> int:
+    given = re.match(r"local\[(\d+)", master)
+    return int(given.group(1)) if given else (os.cpu_count() or 1) if "*" in master else 1

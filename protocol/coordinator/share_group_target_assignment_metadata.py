@@ -1,0 +1,14 @@
+"""ShareGroupTargetAssignmentMetadata (record type 12): key and value as a coordinator stores them."""
+
+from __future__ import annotations
+
+from protocol.schema import Message, int32, int64, string
+
+
+class ShareGroupTargetAssignmentMetadataKey(Message, key=12, versions="0", strict=True):
+    group_id: str = string("0")
+
+
+class ShareGroupTargetAssignmentMetadataValue(Message, key=12, versions="0", flexible="0+", strict=True):
+    assignment_epoch: int = int32("0+")
+    assignment_timestamp: int = int64("0+", tag=0, tagged="0+", ignorable=True)

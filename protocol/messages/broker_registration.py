@@ -1,0 +1,37 @@
+"""BrokerRegistration (API key 62): request and response."""
+
+from __future__ import annotations
+
+from protocol.schema import Message, Struct, array, boolean, int16, int32, int64, string, uint16, uuid
+from protocol.uuids import Uuid
+
+
+class Listener(Struct):
+    name: str = string("0+")
+    host: str = string("0+")
+    port: int = uint16("0+")
+    security_protocol: int = int16("0+")
+
+
+class Feature(Struct):
+    name: str = string("0+")
+    min_supported_version: int = int16("0+")
+    max_supported_version: int = int16("0+")
+
+
+class BrokerRegistrationRequest(Message, key=62, versions="0-4", flexible="0+", strict=True):
+    broker_id: int = int32("0+")
+    cluster_id: str = string("0+")
+    incarnation_id: Uuid = uuid("0+")
+    listeners: list[Listener] = array(Listener, "0+")
+    features: list[Feature] = array(Feature, "0+")
+    rack: str | None = string("0+", nullable="0+")
+    is_migrating_zk_broker: bool = boolean("1+")
+    log_dirs: list[Uuid] = array(uuid, "2+", ignorable=True)
+    previous_broker_epoch: int = int64("3+", default=-1, ignorable=True)
+
+
+class BrokerRegistrationResponse(Message, key=62, versions="0-4", flexible="0+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    broker_epoch: int = int64("0+", default=-1)

@@ -1,0 +1,10 @@
+"""KRaftVersionRecord: carried inside other messages or records."""
+
+from __future__ import annotations
+
+from protocol.schema import Message, int16
+
+
+class KRaftVersionRecord(Message, versions="0", flexible="0+", strict=True):
+    version: int = int16("0+")
+    k_raft_version: int = int16("0+")
