@@ -108,7 +108,7 @@ def test_import_of_json_lines_keeps_broken_ones(job_run: Runs, tmp_path: Path) -
 
 
 def test_import_of_csv_keeps_broken_rows(job_run: Runs, tmp_path: Path) -> None:
-    events = [event for event in registry.generator("export-files")(25, 100, 4)]
+    events = list(registry.generator("export-files")(25, 100, 4))
     good = readings.readings(events)
     (tmp_path / "files").mkdir()
     with open(tmp_path / "files" / "one.csv", "w", newline="") as file:
