@@ -118,7 +118,7 @@ def unfence_broker(image: MetadataImage, config: BrokerConfig, broker_id: int) -
         return []
     change: Message = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, fenced=-1)
     unfenced, _ = apply_records(image, [change], offset=image.offset, epoch=image.epoch)
-    records = [change, *Elections(unfenced, config).on_unfenced(broker_id)]
+    records = [change, *Elections(unfenced, config).on_unfenced()]
     if image.features.metadata_version >= CORDONED_DIRECTORIES_LEVEL:
         records.append(
             BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=[])

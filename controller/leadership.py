@@ -1,4 +1,4 @@
-"""Who leads a partition when brokers come and go.
+"""Who leads the partitions of a cluster when brokers and log directories come and go.
 
 A replica may lead without losing acknowledged records if it is in the ISR or, when that is empty, in the ELR: a
 member of the last ISR that was at least min.insync.replicas strong (KIP-966). A replica whose broker stopped uncleanly
@@ -8,126 +8,25 @@ returns; such an election is unclean, and the partition is marked as recovering.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from config.broker import BrokerConfig
-from controller.delta import NO_LEADER_CHANGE
+from controller.assignment import default_directory
 from controller.image import (
-    LEADER_RECOVERING,
     NO_LEADER,
     MetadataImage,
     PartitionImage,
     TopicImage,
 )
-from controller.record_versions import NO_EPOCH_BUMP_LEVEL
+from controller.partition_change import Election, Rules, Target, change_partition
 from protocol.metadata.partition_change_record import PartitionChangeRecord
 from protocol.schema import Message
-from protocol.uuids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
+from protocol.uuids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, Uuid
 
 _NOWHERE_YET: Final = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING)
-
-
-class Leadership(NamedTuple):
-    """Those fields of a partition that elections change."""
-
-    isr: tuple[int, ...]
-    leader: int
-    elr: tuple[int, ...]
-    last_known_elr: tuple[int, ...]
-    leader_recovery_state: int
-
-
-def leadership_of(partition: PartitionImage) -> Leadership:
-    return Leadership(
-        partition.isr,
-        partition.leader,
-        partition.elr,
-        partition.last_known_elr,
-        partition.leader_recovery_state,
-    )
-
-
-def partition_change(
-    topic: TopicImage, partition_id: int, before: PartitionImage, after: Leadership, *, bump_on_shrink: bool = False
-) -> PartitionChangeRecord | None:
-    """A record of what differs; None if nothing does. Naming the leader in it raises the leader epoch.
-
-    ``bump_on_shrink``: brokers before 3.6 notice a smaller ISR only by a new leader epoch (KAFKA-15021).
-    """
-    if after == leadership_of(before):
-        return None
-    shrunk = not set(before.isr) <= set(after.isr)
-    named = after.leader != before.leader or (bump_on_shrink and shrunk)
-    return PartitionChangeRecord(
-        partition_id=partition_id,
-        topic_id=topic.topic_id,
-        isr=list(after.isr) if after.isr != before.isr else None,
-        leader=after.leader if named else NO_LEADER_CHANGE,
-        eligible_leader_replicas=list(after.elr) if after.elr != before.elr else None,
-        last_known_elr=list(after.last_known_elr) if after.last_known_elr != before.last_known_elr else None,
-        leader_recovery_state=after.leader_recovery_state
-        if after.leader_recovery_state != before.leader_recovery_state
-        else -1,
-    )
-
-
-class Rules(NamedTuple):
-    """What an election depends on besides the partition. ``may_lead`` says who is up; ``min_isr`` is the topic's,
-    never more than there are replicas."""
-
-    may_lead: Callable[[int], bool]
-    min_isr: int
-    with_elr: bool
-    unclean_allowed: bool = False
-
-
-def elect(partition: PartitionImage, isr: tuple[int, ...], rules: Rules, lost: Collection[int] = ()) -> Leadership:
-    """The leadership after the ISR became ``isr``; the replicas in ``lost`` stopped uncleanly.
-
-    Without eligible replicas the last member stays in the ISR: it is the only one known to be complete.
-    """
-    elr = partition.elr if rules.with_elr else ()
-    if rules.with_elr:
-        elr = ()
-        if len(isr) < rules.min_isr:
-            elr = tuple(sorted({*partition.elr, *partition.isr} - {*isr, *lost}))
-    leader, is_unclean = _choose(partition, isr, elr, rules)
-    recovery = partition.leader_recovery_state
-    if is_unclean:
-        isr, elr, recovery = (leader,), (), LEADER_RECOVERING
-    elif leader != partition.leader and leader in elr:
-        isr, elr = (leader,), _minus(elr, leader)
-    if not isr and not rules.with_elr:
-        isr = partition.isr
-    return Leadership(isr, leader, elr, _last_known(partition, leader, rules), recovery)
-
-
-def _choose(partition: PartitionImage, isr: tuple[int, ...], elr: tuple[int, ...], rules: Rules) -> tuple[int, bool]:
-    """(leader, whether that election is unclean); the present leader before others, the preferred before the rest."""
-    complete = isr or elr
-    for replica in (partition.leader, *partition.replicas):
-        if replica in complete and rules.may_lead(replica):
-            return replica, False
-    if rules.with_elr and not complete and len(partition.last_known_elr) == 1:
-        last_leader = partition.last_known_elr[0]
-        if rules.may_lead(last_leader):
-            return last_leader, True
-    if rules.unclean_allowed:
-        for replica in partition.replicas:
-            if rules.may_lead(replica):
-                return replica, True
-    return NO_LEADER, False
-
-
-def _last_known(partition: PartitionImage, leader: int, rules: Rules) -> tuple[int, ...]:
-    """The field holds the last leader from the moment there is none until there is one again."""
-    if rules.with_elr and leader != partition.leader:
-        if leader != NO_LEADER:
-            return ()
-        if not partition.last_known_elr:
-            return (partition.leader,)
-    return partition.last_known_elr
+MIN_ISR: Final = "min.insync.replicas"
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
 
 class Elections:
@@ -137,7 +36,6 @@ class Elections:
         self._image = image
         self._config = config
         self._with_elr = image.features.is_elr_enabled
-        self._bump_on_shrink = image.features.metadata_version < NO_EPOCH_BUMP_LEVEL
 
     def on_inactive(self, broker_id: int) -> list[Message]:
         """The broker is fenced or shuts down: it leaves every ISR, and leadership goes to others or to nobody."""
@@ -151,32 +49,73 @@ class Elections:
             broker_id, lambda partition: broker_id in partition.isr or broker_id in partition.elr, lost=(broker_id,)
         )
 
-    def on_unfenced(self, broker_id: int) -> list[Message]:
-        """The broker is back: what has no leader may get one."""
-        changes: list[Message] = []
-        for topic, partition_id, partition in self._all_partitions():
-            if partition.leader == NO_LEADER:
-                after = elect(partition, partition.isr, self._rules(topic, partition))
-                self._add(changes, topic, partition_id, partition, after)
-        return changes
+    def on_unregistered(self, broker_id: int) -> list[Message]:
+        """The broker is gone for good, and nobody knows how: it is no longer counted on, wherever that mattered."""
+        return self._without(
+            broker_id, lambda partition: broker_id in partition.isr or broker_id in partition.elr, lost=(broker_id,)
+        )
+
+    def on_unfenced(self) -> list[Message]:
+        """A broker is back: what has no leader may get one."""
+        return self._each(lambda partition: partition.leader == NO_LEADER, lambda partition: partition.isr)
+
+    def on_directories_offline(self, broker_id: int, directories: Sequence[Uuid]) -> list[Message]:
+        """The broker lost log directories: it leaves the ISRs of what they held, and leads none of it."""
+        lost = set(directories)
+        return self._without(broker_id, lambda partition: partition.directory_of(broker_id) in lost, lost=())
+
+    def without_replicas(self, broker_id: int, partitions: Sequence[tuple[TopicImage, int]]) -> list[Message]:
+        """The broker said that its replicas of these partitions are in a directory that is offline."""
+        found = ((topic, index, topic.partitions[index]) for topic, index in partitions)
+        return self._changes_without(broker_id, found, lost=())
+
+    def change(
+        self, topic: TopicImage, partition_id: int, target: Target, *, without: int = NO_LEADER
+    ) -> PartitionChangeRecord | None:
+        """What it takes to bring a partition to ``target``; ``without`` may not lead."""
+        partition = topic.partitions[partition_id]
+        rules = self._rules(topic, partition, without)
+        return change_partition(topic.topic_id, partition_id, partition, rules, target)
+
+    def usual_election(self, topic: TopicImage) -> Election:
+        """The election where none was asked for in particular: how far it goes is the topic's setting."""
+        return Election.UNCLEAN if self.unclean_allowed(topic) else Election.ONLINE
+
+    def unclean_allowed(self, topic: TopicImage) -> bool:
+        """The topic's own value, the cluster-wide dynamic one, this node's."""
+        configured = self._setting(topic, UNCLEAN_ELECTION)
+        if configured is None:
+            return self._config.unclean_leader_election_enable
+        return configured.strip().lower() == "true"
 
     def _without(
         self, broker_id: int, concerns: Callable[[PartitionImage], bool], lost: tuple[int, ...]
     ) -> list[Message]:
+        return self._changes_without(broker_id, (item for item in self._all_partitions() if concerns(item[2])), lost)
+
+    def _changes_without(
+        self, broker_id: int, partitions: Iterator[tuple[TopicImage, int, PartitionImage]], lost: tuple[int, ...]
+    ) -> list[Message]:
+        changes: list[Message] = []
+        for topic, partition_id, partition in partitions:
+            isr = tuple(member for member in partition.isr if member != broker_id)
+            target = Target(isr=isr, election=self.usual_election(topic), lost=lost)
+            change = self.change(topic, partition_id, target, without=broker_id)
+            if change is not None:
+                changes.append(change)
+        return changes
+
+    def _each(
+        self, concerns: Callable[[PartitionImage], bool], isr_of: Callable[[PartitionImage], tuple[int, ...]]
+    ) -> list[Message]:
         changes: list[Message] = []
         for topic, partition_id, partition in self._all_partitions():
             if concerns(partition):
-                rules = self._rules(topic, partition, without=broker_id)
-                after = elect(partition, _minus(partition.isr, broker_id), rules, lost)
-                self._add(changes, topic, partition_id, partition, after)
+                target = Target(isr=isr_of(partition), election=self.usual_election(topic))
+                change = self.change(topic, partition_id, target)
+                if change is not None:
+                    changes.append(change)
         return changes
-
-    def _add(
-        self, changes: list[Message], topic: TopicImage, partition_id: int, before: PartitionImage, after: Leadership
-    ) -> None:
-        change = partition_change(topic, partition_id, before, after, bump_on_shrink=self._bump_on_shrink)
-        if change is not None:
-            changes.append(change)
 
     def _all_partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         for topic in self._image.topics_by_name.values():
@@ -186,35 +125,29 @@ class Elections:
     def _rules(self, topic: TopicImage, partition: PartitionImage, without: int = NO_LEADER) -> Rules:
         return Rules(
             lambda replica: replica != without and self._may_lead(partition, replica),
-            self._min_isr(topic, partition),
+            self._min_isr(topic),
             self._with_elr,
-            self._unclean_allowed(topic),
+            self._image.features.metadata_version,
+            lambda replica: default_directory(self._image.brokers[replica]),
         )
 
     def _may_lead(self, partition: PartitionImage, broker_id: int) -> bool:
         """Its broker is up, and so is the log directory that holds the replica."""
         broker = self._image.brokers.get(broker_id)
-        if broker is None or not broker.is_active:
+        if broker is None or not broker.is_active or broker_id not in partition.replicas:
             return False
         directory = partition.directory_of(broker_id)
-        if directory in _NOWHERE_YET or not broker.directories:
+        if directory in _NOWHERE_YET:
             return True
-        return directory != DIRECTORY_LOST and directory in broker.directories
+        # A registration from before KIP-858 names no directories: then nobody knows of a lost one.
+        return directory != DIRECTORY_LOST and (not broker.directories or directory in broker.directories)
 
-    def _min_isr(self, topic: TopicImage, partition: PartitionImage) -> int:
-        """A partition with fewer replicas than min.insync.replicas needs all of them, not more than there are."""
-        configured = self._image.topic_configs(topic.name).get("min.insync.replicas")
-        if configured is None:
-            configured = self._image.default_broker_configs.get("min.insync.replicas")
+    def _min_isr(self, topic: TopicImage) -> int:
+        """A topic with fewer replicas than min.insync.replicas needs all of them, not more than there are."""
+        configured = self._setting(topic, MIN_ISR)
         wanted = self._config.min_insync_replicas if configured is None else int(configured)
-        return min(wanted, len(partition.replicas))
+        return min(wanted, len(topic.partitions[0].replicas))
 
-    def _unclean_allowed(self, topic: TopicImage) -> bool:
-        configured = self._image.topic_configs(topic.name).get("unclean.leader.election.enable")
-        if configured is None:
-            return self._config.unclean_leader_election_enable
-        return configured.strip().lower() == "true"
-
-
-def _minus(members: tuple[int, ...], member: int) -> tuple[int, ...]:
-    return tuple(other for other in members if other != member)
+    def _setting(self, topic: TopicImage, name: str) -> str | None:
+        configured = self._image.topic_configs(topic.name).get(name)
+        return self._image.default_broker_configs.get(name) if configured is None else configured

@@ -1,0 +1,84 @@
+"""Changes of a partition, judged by Apache Kafka's PartitionChangeBuilder: elections and reassignments."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from py4j.java_gateway import JavaGateway
+from support.kafka_metadata import NEW_DIRECTORY, TOPIC_ID, KafkaPartitionChanges
+
+from controller.image import NO_LEADER, PartitionImage
+from controller.partition_change import Election, Rules, Target, change_partition
+from protocol.uuids import Uuid
+
+pytestmark = pytest.mark.stock
+LEVELS = (30, 30, 30, 17, 14, 11)  # directories came with 17, and up to 11 a smaller ISR needs a new leader epoch
+
+Case = tuple[PartitionImage, Rules, set[int], Target]
+
+
+def _partition(random: Random, *, with_elr: bool, level: int) -> PartitionImage:
+    replicas = tuple(random.sample(range(1, 8), random.randrange(1, 6)))
+    isr = tuple(random.sample(replicas, random.randrange(0 if with_elr else 1, len(replicas) + 1)))
+    rest = [replica for replica in replicas if replica not in isr]
+    elr = tuple(sorted(random.sample(rest, random.randrange(len(rest) + 1)))) if with_elr else ()
+    leader = random.choice([*isr, NO_LEADER]) if isr and not with_elr else (random.choice(isr) if isr else NO_LEADER)
+    adding, removing = (), ()
+    if random.random() < 0.4:
+        moving = random.sample(replicas, random.randrange(len(replicas)))
+        cut = random.randrange(len(moving) + 1)
+        adding, removing = tuple(sorted(moving[:cut])), tuple(sorted(moving[cut:]))
+    return PartitionImage(
+        replicas=replicas,
+        isr=isr,
+        elr=elr,
+        last_known_elr=(random.choice(replicas),) if with_elr and not isr and random.random() < 0.6 else (),
+        adding_replicas=adding,
+        removing_replicas=removing,
+        directories=tuple(Uuid(bytes([replica]) * 16) for replica in replicas),
+        leader=leader,
+        leader_epoch=3,
+        partition_epoch=5,
+        leader_recovery_state=random.randrange(2),
+    )
+
+
+def _case(random: Random) -> Case:
+    with_elr, level = random.random() < 0.7, random.choice(LEVELS)
+    with_elr = with_elr and level >= 23
+    partition = _partition(random, with_elr=with_elr, level=level)
+    replicas = partition.replicas
+    leaving = random.choice([*replicas, 0])
+    up = {replica for replica in replicas if random.random() < 0.6} - {leaving}
+    rules = Rules(
+        up.__contains__, random.randrange(1, len(replicas) + 1), with_elr, level, lambda replica: NEW_DIRECTORY
+    )
+    target = Target(
+        isr=tuple(r for r in partition.isr if r != leaving),
+        election=random.choice(list(Election)),
+        lost=(leaving,) if random.random() < 0.4 and leaving else (),
+    )
+    if random.random() < 0.4:  # the leader reports an ISR, or someone wants other replicas
+        grown = random.sample(replicas, random.randrange(1, len(replicas) + 1))
+        target = target._replace(isr=tuple(grown), leader_recovery_state=random.randrange(2))
+    if random.random() < 0.3:
+        wanted = tuple(random.sample(range(1, 8), random.randrange(1, 5)))
+        removing = tuple(sorted(set(replicas) - set(wanted)))
+        adding = tuple(sorted(set(wanted) - set(replicas)))
+        target = target._replace(replicas=(*wanted, *removing), removing=removing, adding=adding)
+    if random.random() < 0.2:
+        target = target._replace(directories={random.choice(replicas): Uuid(b"d" * 16)})
+    return partition, rules, up, target
+
+
+def test_partitions_change_as_in_kafka(jvm: JavaGateway) -> None:
+    """Random partitions, random wishes: the same change record, or none, in each of 600 cases."""
+    random, kafka = Random(4), KafkaPartitionChanges(jvm)
+    completed = 0
+    for _ in range(600):
+        case = partition, rules, up, target = _case(random)
+        ours = change_partition(TOPIC_ID, 0, partition, rules, target)
+        assert repr(ours) == repr(kafka.change(partition, rules, up, target)), case
+        completed += ours is not None and bool(partition.adding_replicas) and ours.adding_replicas == []
+    assert completed > 20  # the cases reach the end of reassignments, too
