@@ -5,14 +5,22 @@
 1. Effects are performed in the order in which the steps returned them.
 2. Everything in ``persist`` of a step is durable before a message of the same or a later step with ``after_persist``
    leaves. That is what a vote or an acknowledged offset rests on.
-3. Once appended batches are durable, it says so with ``Flushed``; a leader counts itself towards the majority only
-   then.
-4. It calls ``step(now_ms, Tick())`` at ``Effects.deadline_ms`` at the latest.
-5. A request that cannot be answered by its peer (no connection, a time-out) comes back as ``Failed``.
+   CHANGED: an ``ElectionState`` is durable before *any* message of the same or a later step leaves; ``after_persist``
+   being False only frees a message from waiting for the log. A leader that forgot that it led could lead the same epoch
+   twice, with another log.
+3. Once appended batches are durable (a leader's or a follower's), it says so with ``Flushed``; a leader counts itself
+   towards the majority only then. A sync that was under way while the log was cut does not count for what came after.
+4. It calls ``step(now_ms, Tick())`` at ``Effects.deadline_ms`` at the latest, and once at start.
+5. A request that cannot be answered by its peer (no connection, a time-out) comes back as ``Failed``. A peer that does
+   not know a pre-vote (Vote below version 2) comes back as ``Answered`` with ``UNSUPPORTED_VERSION``.
+6. ADDED: where a peer is to be found: ``node.endpoints_of(peer)``; empty for bootstrap servers (ids below -1), whose
+   addresses the driver has: ``bootstrap_index(peer)`` is the position in its list.
+7. ADDED: records of batches lie densely: control record ``i`` of a batch has the offset ``base_offset + i``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -21,6 +29,25 @@ from protocol.uuids import Uuid
 
 NOBODY: Final = -1
 NO_DEADLINE: Final = 1 << 62
+UNSAID_HIGH_WATERMARK: Final = (1 << 63) - 1
+"""Fetch versions before KIP-1166 do not tell the follower's high watermark; the wire's default says so."""
+
+
+class RaftError(Exception):
+    """The core was misused, or what it was told contradicts what is committed. Never a peer's ordinary refusal."""
+
+
+class NotLeader(RaftError):
+    """A proposal to a node that does not lead, in another epoch, or not at the end of the log. Nothing happened."""
+
+
+def bootstrap_peer(index: int) -> int:
+    """Bootstrap servers have no node id yet; as in Kafka they count down from -2."""
+    return -2 - index
+
+
+def bootstrap_index(peer: int) -> int:
+    return -2 - peer
 
 
 class ReplicaKey(NamedTuple):
@@ -66,9 +93,15 @@ class ElectionState(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """The shape of the log at start: ``epochs`` holds (epoch, first offset) in order, ``start`` the latest snapshot.
+    """The shape of the log at start: ``epochs`` holds (epoch, first offset) in order.
+
+    CHANGED: ``start`` is where the log begins, with the epoch of the snapshot that ends there; ``snapshot_id`` is the
+    *latest* snapshot, which may be further on, because segments are kept for a while behind a snapshot. None of a log
+    that begins at 0 and has no snapshot but ``bootstrap.checkpoint``.
 
     ``voter_sets`` and ``kraft_versions`` hold (offset of the control record, value) in order; a static quorum has none.
+    What a snapshot says counts at its end offset - 1; so what ``bootstrap.checkpoint`` says counts at -1, and the first
+    leader repeats it in the log. ``end_offset`` counts what was recovered; all of that is taken as durable.
     """
 
     start: OffsetEpoch = OffsetEpoch(0, 0)
@@ -76,6 +109,7 @@ class LogState(NamedTuple):
     epochs: tuple[tuple[int, int], ...] = ()
     voter_sets: tuple[tuple[int, VoterSet], ...] = ()
     kraft_versions: tuple[tuple[int, int], ...] = ()
+    snapshot_id: OffsetEpoch | None = None
 
 
 class Settings(NamedTuple):
@@ -146,14 +180,15 @@ class EndQuorumEpoch(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """``high_watermark`` is what the follower knows, -1 when the peer's version does not say (KIP-1166)."""
+    """``high_watermark`` is what the follower knows, as on the wire (KIP-1166): CHANGED: -1 when it knows none yet,
+    ``UNSAID_HIGH_WATERMARK`` (the wire's default) when the version does not say."""
 
     epoch: int
     replica: ReplicaKey
     fetch_offset: int
     last_fetched_epoch: int
     max_wait_ms: int = 0
-    high_watermark: int = -1
+    high_watermark: int = UNSAID_HIGH_WATERMARK
 
 
 class FetchSnapshot(NamedTuple):
@@ -179,7 +214,24 @@ class RemoveVoter(NamedTuple):
     timeout_ms: int = 60_000
 
 
-PeerRequest = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot | UpdateVoter | AddVoter | RemoveVoter
+class ProbeVersions(NamedTuple):
+    """ADDED: an ApiVersions request to a node that is to become a voter, at the endpoints given (it may be in no voter
+    set yet); answered with ``VersionsAnswer``: the range of kraft.version among its supported features."""
+
+    voter: Voter
+
+
+PeerRequest = (
+    Vote
+    | BeginQuorumEpoch
+    | EndQuorumEpoch
+    | Fetch
+    | FetchSnapshot
+    | UpdateVoter
+    | AddVoter
+    | RemoveVoter
+    | ProbeVersions
+)
 
 
 # Responses. Each carries the answering node's view of leader and epoch, as Kafka's do.
@@ -221,11 +273,19 @@ class FetchSnapshotAnswer(NamedTuple):
     snapshot_id: OffsetEpoch = OffsetEpoch(0, 0)
     position: int = 0
     size: int = 0
-    payload: object = None
+    payload: Sized = b""
     leader_endpoints: tuple[Endpoint, ...] = ()
 
 
-PeerAnswer = Answer | FetchAnswer | FetchSnapshotAnswer
+class VersionsAnswer(NamedTuple):
+    """ADDED, of ``ProbeVersions``: (0, 0) when the node does not name kraft.version."""
+
+    error: ErrorCode
+    min_kraft_version: int = 0
+    max_kraft_version: int = 0
+
+
+PeerAnswer = Answer | FetchAnswer | FetchSnapshotAnswer | VersionsAnswer
 
 
 # Inputs of ``step``.
@@ -269,13 +329,20 @@ class Flushed(NamedTuple):
 
 
 class SnapshotTaken(NamedTuple):
-    """This node wrote a snapshot of its own (at or below the high watermark)."""
+    """This node wrote a snapshot of its own (at or below the high watermark). The log is as long as before."""
+
+    snapshot_id: OffsetEpoch
+
+
+class LogStartMoved(NamedTuple):
+    """ADDED: segments behind a snapshot were removed: the log begins at this snapshot's end now. Followers further
+    behind are sent to the latest snapshot."""
 
     snapshot_id: OffsetEpoch
 
 
 class SnapshotInstalled(NamedTuple):
-    """The download asked for by ``InstallSnapshot`` is complete and durable, the log was emptied and starts at its end.
+    """The download (``WriteSnapshotPart``) is complete and durable, the log was emptied and starts at its end.
     The voter set and kraft version are what the snapshot says."""
 
     snapshot_id: OffsetEpoch
@@ -287,7 +354,18 @@ class Resign(NamedTuple):
     """Orderly shutdown, or the disk failed: give up leadership and tell the others."""
 
 
-Input = Tick | Received | Answered | Failed | Propose | Flushed | SnapshotTaken | SnapshotInstalled | Resign
+Input = (
+    Tick
+    | Received
+    | Answered
+    | Failed
+    | Propose
+    | Flushed
+    | SnapshotTaken
+    | LogStartMoved
+    | SnapshotInstalled
+    | Resign
+)
 
 
 # Effects.
@@ -322,7 +400,7 @@ class WriteSnapshotPart(NamedTuple):
     snapshot_id: OffsetEpoch
     position: int
     size: int
-    payload: object
+    payload: Sized
 
 
 Persist = ElectionState | Append | Truncate | WriteSnapshotPart
