@@ -72,58 +72,66 @@ def register_controller(
 def register_broker(
     image: MetadataImage, config: BrokerConfig, registration: Registration, next_offset: int
 ) -> list[Message]:
-    """A new, fenced registration, whose epoch is the offset at which it goes into the log, or just before it.
+    """A registration, whose epoch is the offset at which it goes into the log, or just before it.
 
-    A registration that was still active belongs to a process that died: what it led is led by others, or by nobody
-    until this one is unfenced.
+    A new incarnation starts fenced. A registration that was still active belongs to a process that died: what it led is
+    led by others, or by nobody until this one is unfenced. The same incarnation may register again to amend what it
+    said of itself; then its epoch and its state remain.
     """
-    records: list[Message] = []
     broker_id = registration.broker_id
     existing = image.brokers.get(broker_id)
-    if existing is not None:
-        stopped_cleanly = registration.previous_epoch == existing.epoch
-        elections = Elections(image, config)
-        shut_down = elections.on_inactive if stopped_cleanly else elections.on_unclean_shutdown
-        records += shut_down(broker_id)
+    if existing is not None and existing.incarnation_id == registration.incarnation_id:
+        return [_registered(image, registration, existing.epoch, existing.fenced, existing.in_controlled_shutdown)]
+    elections = Elections(image, config)
+    stopped_cleanly = existing is not None and registration.previous_epoch == existing.epoch
+    shut_down = elections.on_inactive if stopped_cleanly else elections.on_unclean_shutdown
+    return [*shut_down(broker_id), _registered(image, registration, next_offset, True, False)]
+
+
+def _registered(
+    image: MetadataImage, registration: Registration, epoch: int, fenced: bool, in_controlled_shutdown: bool
+) -> Message:
     with_directories = image.features.metadata_version >= DIRECTORY_ASSIGNMENT_LEVEL
-    records.append(
-        RegisterBrokerRecord(
-            broker_id=broker_id,
-            incarnation_id=registration.incarnation_id,
-            broker_epoch=next_offset,
-            end_points=[
-                BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                for e in registration.endpoints
-            ],
-            features=[
-                BrokerFeature(
-                    name=name,
-                    min_supported_version=supported.min_version,
-                    max_supported_version=supported.max_version,
-                )
-                for name, supported in registration.features.items()
-            ],
-            rack=registration.rack,
-            fenced=True,
-            log_dirs=sorted(registration.directories, key=_as_kafka_orders) if with_directories else [],
-        )
+    return RegisterBrokerRecord(
+        broker_id=registration.broker_id,
+        incarnation_id=registration.incarnation_id,
+        broker_epoch=epoch,
+        end_points=[
+            BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in registration.endpoints
+        ],
+        features=[
+            BrokerFeature(
+                name=name,
+                min_supported_version=supported.min_version,
+                max_supported_version=supported.max_version,
+            )
+            for name, supported in registration.features.items()
+        ],
+        rack=registration.rack,
+        fenced=fenced,
+        in_controlled_shutdown=in_controlled_shutdown,
+        log_dirs=sorted(registration.directories, key=_as_kafka_orders) if with_directories else [],
     )
-    return records
 
 
 def unfence_broker(image: MetadataImage, config: BrokerConfig, broker_id: int) -> list[Message]:
+    """``unfenced`` with the list of cordoned directories, which a remote broker tells with its heartbeat."""
+    records = unfenced(image, config, broker_id)
+    if records and image.features.metadata_version >= CORDONED_DIRECTORIES_LEVEL:
+        epoch = image.brokers[broker_id].epoch
+        records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, cordoned_log_dirs=[]))
+    return records
+
+
+def unfenced(image: MetadataImage, config: BrokerConfig, broker_id: int) -> list[Message]:
     """The broker has caught up with the metadata: it takes part again, and leads what waits for it."""
     broker = image.brokers[broker_id]
     if not broker.fenced:
         return []
     change: Message = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, fenced=-1)
-    unfenced, _ = apply_records(image, [change], offset=image.offset, epoch=image.epoch)
-    records = [change, *Elections(unfenced, config).on_unfenced()]
-    if image.features.metadata_version >= CORDONED_DIRECTORIES_LEVEL:
-        records.append(
-            BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=[])
-        )
-    return records
+    after, _ = apply_records(image, [change], offset=image.offset, epoch=image.epoch)
+    return [change, *Elections(after, config).on_unfenced()]
 
 
 def fence_broker(image: MetadataImage, config: BrokerConfig, broker_id: int) -> list[Message]:
@@ -140,16 +148,18 @@ def begin_controlled_shutdown(image: MetadataImage, config: BrokerConfig, broker
     One that leads nothing has nothing to give up: it is simply fenced when it stops.
     """
     broker = image.brokers.get(broker_id)
-    if broker is None or not broker.is_active or not _leads_any(image, broker_id):
+    if broker is None or broker.fenced or not leads_any(image, broker_id):
         return []
-    change: Message = BrokerRegistrationChangeRecord(
-        broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=1
-    )
-    leaving, _ = apply_records(image, [change], offset=image.offset, epoch=image.epoch)
-    return [change, *Elections(leaving, config).on_inactive(broker_id)]
+    changes: list[Message] = []
+    if not broker.in_controlled_shutdown:
+        changes.append(
+            BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=1)
+        )
+    leaving, _ = apply_records(image, changes, offset=image.offset, epoch=image.epoch)
+    return [*changes, *Elections(leaving, config).on_inactive(broker_id)]
 
 
-def _leads_any(image: MetadataImage, broker_id: int) -> bool:
+def leads_any(image: MetadataImage, broker_id: int) -> bool:
     return any(
         partition.leader == broker_id
         for topic in image.topics_by_name.values()

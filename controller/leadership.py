@@ -50,9 +50,9 @@ class Elections:
         )
 
     def on_unregistered(self, broker_id: int) -> list[Message]:
-        """The broker is gone for good, and nobody knows how: it is no longer counted on, wherever that mattered."""
+        """The broker is forgotten. It stays eligible where it was: what comes back under its id has to prove itself."""
         return self._without(
-            broker_id, lambda partition: broker_id in partition.isr or broker_id in partition.elr, lost=(broker_id,)
+            broker_id, lambda partition: broker_id in partition.isr or broker_id in partition.elr, lost=()
         )
 
     def on_unfenced(self) -> list[Message]:
