@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from controller.heartbeats import check_broker_epoch
 from controller.image import MetadataImage
 from controller.outcome import Outcome
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from protocol.metadata.producer_ids_record import ProducerIdsRecord
 
 BLOCK_SIZE: Final = 1000  # Kafka's
@@ -26,3 +28,12 @@ def allocate_block(image: MetadataImage, broker_id: int, broker_epoch: int) -> O
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "The cluster has exhausted all available producer ids.")
     record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=first + BLOCK_SIZE)
     return Outcome([record], ProducerIdBlock(first, BLOCK_SIZE))
+
+
+def allocate_producer_ids(
+    image: MetadataImage, request: AllocateProducerIdsRequest
+) -> Outcome[AllocateProducerIdsResponse]:
+    """A broker's request. Raises STALE_BROKER_EPOCH: a process that was replaced gets no more ids."""
+    check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    records, block = allocate_block(image, request.broker_id, request.broker_epoch)
+    return Outcome(records, AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=block.size))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.metadata import broker_record, cluster, image_of, node_config
+from support.partitions import directory, with_partition
 
 from controller import heartbeats as beats
 from controller import registrations
@@ -22,33 +23,12 @@ from protocol.messages.controller_registration import ControllerRegistrationRequ
 from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from protocol.metadata.broker_registration_change_record import BrokerRegistrationChangeRecord
 from protocol.metadata.feature_level_record import FeatureLevelRecord
-from protocol.metadata.partition_record import PartitionRecord
 from protocol.metadata.register_broker_record import RegisterBrokerRecord
-from protocol.metadata.topic_record import TopicRecord
 from protocol.schema import Message
 from protocol.uuids import DIRECTORY_LOST, Uuid
 
 CONFIG = node_config(Path("/nowhere"))
-TOPIC = Uuid(b"t" * 16)
 CLUSTER = "cluster-1"
-
-
-def directory(broker_id: int) -> Uuid:
-    return Uuid(bytes([200, broker_id]) * 8)
-
-
-def with_partition(image: MetadataImage, *replicas: int, **fields: Any) -> MetadataImage:
-    """A topic "t" with one partition, all replicas in sync unless said otherwise."""
-    values = {
-        "replicas": list(replicas),
-        "isr": list(replicas),
-        "leader": replicas[0],
-        "directories": [directory(replica) for replica in replicas],
-        **fields,
-    }
-    return image_of(
-        [TopicRecord(name="t", topic_id=TOPIC), PartitionRecord(partition_id=0, topic_id=TOPIC, **values)], image
-    )
 
 
 class Active:
