@@ -355,16 +355,7 @@ class Resign(NamedTuple):
 
 
 Input = (
-    Tick
-    | Received
-    | Answered
-    | Failed
-    | Propose
-    | Flushed
-    | SnapshotTaken
-    | LogStartMoved
-    | SnapshotInstalled
-    | Resign
+    Tick | Received | Answered | Failed | Propose | Flushed | SnapshotTaken | LogStartMoved | SnapshotInstalled | Resign
 )
 
 
