@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
@@ -21,8 +22,11 @@ from config.broker import BrokerConfig
 from config.errors import ConfigError
 from controller import brokers, configs, partitions, producer_ids, quorum_view, refusals, topics
 from controller.brokers import UNKNOWN_EPOCH, Registration
+from controller.changes import ClusterChanges
 from controller.delta import apply_records
 from controller.endpoints import broker_endpoints, controller_endpoints
+from controller.features import KRAFT_VERSION
+from controller.heartbeats import BrokerHeartbeats
 from controller.image import EMPTY_IMAGE, RESOURCE_BROKER, Endpoint, ImageDelta, MetadataImage
 from controller.loading import load, voters_with_this_node
 from controller.metadata_log import MetadataLog
@@ -65,7 +69,7 @@ class _Pending(NamedTuple):
     config: BrokerConfig
 
 
-class Controller:
+class Controller(ClusterChanges):
     def __init__(
         self,
         config: BrokerConfig,
@@ -83,6 +87,7 @@ class Controller:
         self._config = config
         self._effective_config = config
         self._appended_config = config
+        self.heartbeats = BrokerHeartbeats(config.broker_session_timeout_ms)
         self._clock = clock
         self._random = random or Random()
         self._log = MetadataLog(node, config, disk=disk, clock=clock, log_dir=log_dir)
@@ -205,6 +210,33 @@ class Controller:
         """The static configuration under the dynamic one of the image."""
         return self._effective_config
 
+    @property
+    def appended_config(self) -> BrokerConfig:
+        """As ``effective_config``, under the image as appended: decisions are made with it."""
+        return self._appended_config
+
+    @property
+    def controller_id(self) -> int:
+        return self.node.node_id
+
+    @property
+    def next_offset(self) -> int:
+        return self._log.log_end_offset
+
+    @property
+    def voter_ids(self) -> tuple[int, ...]:
+        return (self.node.node_id,)
+
+    @property
+    def kraft_version(self) -> int:
+        return KRAFT_VERSION
+
+    def upgrade_kraft_version(self, level: int, validate_only: bool) -> None:
+        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"kraft.version is {KRAFT_VERSION} already.")
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
     def subscribe(self, listener: Listener) -> None:
         """Call ``listener`` with every new image, in order, on the loop, before the change is answered.
 
@@ -324,6 +356,7 @@ class Controller:
         if any(resource == RESOURCE_BROKER for resource, _ in delta.changed_configs):
             self._appended_config = self._config_under(image)
         self._appended = image
+        self.heartbeats.on_appended(image, delta)
         self._pending.append(_Pending(image, delta, self._appended_config))
 
     async def _commit(self, timeout_ms: int | None = None) -> None:

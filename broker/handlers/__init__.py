@@ -11,11 +11,16 @@ from importlib import import_module
 from typing import Final
 
 MODULES: Final = (
+    "cluster.alter_reassignments",
     "cluster.api_versions",
     "cluster.describe_cluster",
     "cluster.describe_log_dirs",
     "cluster.describe_quorum",
+    "cluster.elect_leaders",
     "cluster.find_coordinator",
+    "cluster.list_reassignments",
+    "cluster.unregister_broker",
+    "cluster.update_features",
     "config.alter",
     "config.describe",
     "config.incremental_alter",
