@@ -86,6 +86,10 @@ class Core:
         return self.quorum.role.epoch
 
     @property
+    def is_ready(self) -> bool:
+        return isinstance(self.role, Leader) and self.role.is_ready
+
+    @property
     def voters(self) -> VoterSet:
         return self.history.voters
 

@@ -27,10 +27,12 @@ class Following:
         """Fetch from the leader. If it does not answer, ask around who leads by now."""
         core = self._core
         leader_id = role.leader_id
-        is_lost = core.now_ms >= role.election_deadline_ms or core.peers.is_resting(leader_id, core.now_ms)
+        is_lost = core.now_ms >= role.election_deadline_ms
+        if is_lost:
+            role.download = None  # whoever leads by now may have another snapshot
         download = role.download
-        if is_lost and download is None:
-            return min(self.ask_around(), core.peers.when_ready(leader_id, core.now_ms))
+        if download is None and (is_lost or core.peers.is_resting(leader_id, core.now_ms)):
+            return min(self.ask_around(leader_id), core.peers.when_ready(leader_id, core.now_ms + 1))
         at_ms = core.peers.when_ready(leader_id, core.now_ms)
         if at_ms > core.now_ms:
             return at_ms
@@ -49,8 +51,9 @@ class Following:
             core.epoch, core.me, last.offset, last.epoch, core.settings.fetch_max_wait_ms, core.log.high_watermark
         )
 
-    def ask_around(self) -> int:
-        """One fetch at a time to a bootstrap server, or without such to a voter: it tells who leads."""
+    def ask_around(self, leader_id: int | None = None) -> int:
+        """One fetch at a time to a bootstrap server, or without such to a voter: it tells who leads. The leader last
+        known may be there again as well."""
         core = self._core
         busy_until_ms = core.peers.busy_until(core.now_ms)
         if busy_until_ms is not None:
@@ -59,6 +62,8 @@ class Following:
             known = [bootstrap_peer(index) for index in range(core.bootstrap_servers)]
         else:
             known = [voter.key.id for voter in core.remote_voters]
+        if leader_id is not None and leader_id not in known:
+            known.append(leader_id)
         if not known:
             return core.now_ms + core.settings.fetch_timeout_ms
         times = {peer: core.peers.when_ready(peer, core.now_ms) for peer in known}

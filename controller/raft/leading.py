@@ -34,7 +34,7 @@ class Leading:
             LeaderChange(core.me.id, tuple(voter.key.id for voter in voters), tuple(sorted(leader.granting)))
         ]
         if core.history.kraft_version > 0:
-            announced = with_voter(voters, core.own_voter)
+            announced = with_voter(voters, core.own_voter) if core.endpoints else voters
             if core.history.voters_offset == -1:
                 records += [KRaftVersionChange(core.history.kraft_version), VotersChange(announced)]
             elif announced != voters:

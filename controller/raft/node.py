@@ -19,6 +19,7 @@ from controller.raft.roles.resigned import Resigned
 from controller.raft.serving import Serving
 from controller.raft.types import (
     NO_DEADLINE,
+    NOBODY,
     AddVoter,
     Answer,
     Answered,
@@ -279,8 +280,7 @@ class RaftNode:
 
     @property
     def leadership(self) -> LeaderAndEpoch:
-        role = self._core.role
-        return LeaderAndEpoch(role.leader_id, role.epoch, isinstance(role, Leader) and role.is_ready)
+        return LeaderAndEpoch(self.leader_id, self._core.epoch, self._core.is_ready)
 
     @property
     def role_name(self) -> str:
@@ -296,8 +296,9 @@ class RaftNode:
 
     @property
     def leader_id(self) -> int:
-        """NOBODY when unknown."""
-        return self._core.role.leader_id
+        """NOBODY when unknown, and when it was this node until it resigned."""
+        role = self._core.role
+        return role.leader_id if role.leader_id != self._core.me.id or isinstance(role, Leader) else NOBODY
 
     @property
     def is_leader(self) -> bool:

@@ -66,9 +66,10 @@ _WITHIN_AN_EPOCH: dict[type[Role], tuple[type[Role], ...]] = {
     Follower: (Follower, Prospective),
     Resigned: (),
 }
-_WITH_A_HIGHER_EPOCH: dict[type[Role], tuple[type[Role], ...]] = dict.fromkeys(
-    _WITHIN_AN_EPOCH, (Unattached, Follower)
-) | {Prospective: (Unattached, Follower, Candidate)}
+_WITH_A_HIGHER_EPOCH: dict[type[Role], tuple[type[Role], ...]] = {
+    **dict.fromkeys(_WITHIN_AN_EPOCH, (Unattached, Follower)),
+    Prospective: (Unattached, Follower, Candidate),
+}
 
 
 class IllegalTransition(RaftError):
@@ -99,7 +100,10 @@ class Quorum:
     def restore(self, remembered: ElectionState, last: OffsetEpoch, now_ms: int) -> None:
         """The role after a restart. What is remembered may be older than the log; the log's epoch counts then."""
         epoch, leader_id, voted = remembered if remembered.epoch >= last.epoch else ElectionState(last.epoch)
-        if leader_id == self._me.id:
+        if leader_id == self._me.id and self.is_voter and len(self.voter_ids) == 1:
+            # Nobody else can hold what it lost, and nobody else can lead: it stands at once, in the next epoch.
+            self.role = self._unattached(epoch, now_ms, leader_id, voted)
+        elif leader_id == self._me.id:
             # Whatever it appended in that epoch may be lost here and live on elsewhere: it must not append there again.
             self.role = Resigned(epoch, leader_id, self.voter_ids, (), self._election_deadline(now_ms), voted)
         elif voted == self._me and leader_id == NOBODY and self.is_voter:

@@ -83,10 +83,10 @@ class VoterChanges:
 
     def on_probe_failed(self, request: ProbeVersions) -> None:
         leader = self._core.role
-        if isinstance(leader, Leader) and leader.change is not None and leader.change.added == request.voter:
-            if leader.change.offset is None:
-                text = f"New voter {request.voter.key.id} is not ready to receive requests"
-                self._finish(leader, ErrorCode.REQUEST_TIMED_OUT, text)
+        change = leader.change if isinstance(leader, Leader) else None
+        if isinstance(leader, Leader) and change and change.added == request.voter and change.offset is None:
+            text = f"New voter {request.voter.key.id} is not ready to receive requests"
+            self._finish(leader, ErrorCode.REQUEST_TIMED_OUT, text)
 
     def on_remove(self, token: object, request: RemoveVoter) -> None:
         core = self._core

@@ -18,7 +18,7 @@ class Voting:
     # Giving
 
     def on_vote(self, token: object, request: Vote) -> None:
-        """The answer waits for everything that is not yet durable: the vote itself, and the log it was compared with."""
+        """The answer waits for all that is not yet durable: the vote itself, and the log it was compared with."""
         core = self._core
         error = self._refusal(request)
         if error is not ErrorCode.NONE:
