@@ -20,6 +20,8 @@ from protocol.errors import ErrorCode
 class Following:
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._next_round_ms = 0
+        """Nobody is asked who leads more often than the retry backoff allows, however many there are to ask."""
 
     # Asking
 
@@ -31,8 +33,10 @@ class Following:
         if is_lost:
             role.download = None  # whoever leads by now may have another snapshot
         download = role.download
-        if download is None and (is_lost or core.peers.is_resting(leader_id, core.now_ms)):
-            return min(self.ask_around(leader_id), core.peers.when_ready(leader_id, core.now_ms + 1))
+        if is_lost:
+            return self.ask_around(leader_id)
+        if download is None and core.peers.is_resting(leader_id, core.now_ms):
+            return min(self.ask_around(), core.peers.when_ready(leader_id, core.now_ms + 1))
         at_ms = core.peers.when_ready(leader_id, core.now_ms)
         if at_ms > core.now_ms:
             return at_ms
@@ -58,6 +62,8 @@ class Following:
         busy_until_ms = core.peers.busy_until(core.now_ms)
         if busy_until_ms is not None:
             return busy_until_ms
+        if core.now_ms < self._next_round_ms:
+            return self._next_round_ms
         if core.bootstrap_servers:
             known = [bootstrap_peer(index) for index in range(core.bootstrap_servers)]
         else:
@@ -72,6 +78,7 @@ class Following:
             return min(times.values())
         peer = ready[core.random.randrange(len(ready))]
         core.send(peer, self.fetch())
+        self._next_round_ms = core.now_ms + core.settings.retry_backoff_ms
         return core.peers.when_ready(peer, core.now_ms)
 
     # Answers

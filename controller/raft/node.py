@@ -273,7 +273,9 @@ class RaftNode:
         elif self._voter_changes.poll_follower(role):
             deadline_ms = core.peers.when_ready(role.leader_id, core.now_ms)
         else:
-            deadline_ms = min(self._following.poll(role), role.voter_change_ms)
+            deadline_ms = self._following.poll(role)
+            if role.voter_change_ms > core.now_ms:
+                deadline_ms = min(deadline_ms, role.voter_change_ms)
         return min(deadline_ms, role.election_deadline_ms) if is_voter else deadline_ms
 
     # Of the quorum as this node sees it.

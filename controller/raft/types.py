@@ -5,8 +5,9 @@
 1. Effects are performed in the order in which the steps returned them.
 2. Everything in ``persist`` of a step is durable before a message of the same or a later step with ``after_persist``
    leaves. That is what a vote or an acknowledged offset rests on.
-   CHANGED: an ``ElectionState`` is durable before *any* message of the same or a later step leaves; ``after_persist``
-   being False only frees a message from waiting for the log. A leader that forgot that it led could lead the same epoch
+   CHANGED: an ``ElectionState`` is durable before *any* message of the same or a later step leaves, and before batches
+   of the same or a later step are reported ``Flushed``; ``after_persist`` being False only frees a message from waiting
+   for the log. A leader that forgot that it led could lead the same epoch
    twice, with another log.
 3. Once appended batches are durable (a leader's or a follower's), it says so with ``Flushed``; a leader counts itself
    towards the majority only then. A sync that was under way while the log was cut does not count for what came after.

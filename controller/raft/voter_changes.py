@@ -205,12 +205,14 @@ class VoterChanges:
     def poll_follower(self, role: Follower) -> bool:
         """Once in a while: a voter tells the leader where it is now, an observer that may joins. True if it asked."""
         core = self._core
-        if core.now_ms < role.voter_change_ms or core.peers.when_ready(role.leader_id, core.now_ms) > core.now_ms:
+        if core.now_ms < role.voter_change_ms:
             return False
         request = self._wish(role)
         if request is None:
             role.put_off_voter_change(core.now_ms)
             return False
+        if core.peers.when_ready(role.leader_id, core.now_ms) > core.now_ms:
+            return False  # after the answer that is under way
         core.send(role.leader_id, request)
         role.put_off_voter_change(core.now_ms)
         return True
