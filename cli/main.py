@@ -27,9 +27,10 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="a setting that wins over the file; may be given several times",
     )
-    from cli.pipeline import add_parser
+    from cli import pipeline, storage
 
-    add_parser(commands)
+    storage.add_parser(commands)
+    pipeline.add_parser(commands)
     return made
 
 
@@ -44,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from cli.server_start import server_start
 
         return server_start(options.properties, options.override)
+    if options.command == "storage":
+        from cli.storage import storage
+
+        return storage(options)
     if options.command == "pipeline":
         from cli.pipeline import pipeline
 

@@ -18,6 +18,7 @@ from config.errors import ConfigError
 from config.group import GROUP_SETTINGS, validate_group_configs
 from config.topic import validate_topic_configs
 from config.topic_settings import TOPIC_SETTINGS
+from controller import thread_counts
 from controller.image import (
     EMPTY,
     RESOURCE_BROKER,
@@ -298,11 +299,16 @@ def _check_as_a_whole(image: MetadataImage, name: str, after: Mapping[str, str],
     own = image.broker_configs(config.node_id)
     try:
         if not name:
-            config.with_dynamic(dynamic_broker=own, dynamic_default=after)
+            changed = config.with_dynamic(dynamic_broker=own, dynamic_default=after)
         elif name == str(config.node_id):
-            config.with_dynamic(dynamic_broker=after, dynamic_default=image.default_broker_configs)
+            changed = config.with_dynamic(dynamic_broker=after, dynamic_default=image.default_broker_configs)
+        else:
+            return
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
+    refused = thread_counts.why_not(config, changed)
+    if refused is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, refused)
 
 
 def _check_min_isr(name: str, changes: list[Change]) -> None:

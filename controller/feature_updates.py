@@ -93,7 +93,9 @@ def update_features(
                 elif update.max_version_level != current:
                     raise _invalid(name, update.max_version_level, "Can't downgrade the version of this feature.")
             else:
-                _check_dependencies(name, update.max_version_level, proposed)
+                lacking = why_dependent(name, update.max_version_level, proposed)
+                if lacking is not None:
+                    raise _invalid(name, update.max_version_level, lacking)
                 records.append(FeatureLevelRecord(name=name, feature_level=update.max_version_level))
     except ApiError as error:
         message = f"The update failed for all features since the following feature had an error: {error.message}"
@@ -183,19 +185,17 @@ def _check_metadata_version(level: int, current: int, kind: int) -> None:
     _log.warning("Downgrading metadata.version from %d to %d.", current, level)
 
 
-def _check_dependencies(name: str, level: int, proposed: Mapping[str, int]) -> None:
+def why_dependent(name: str, level: int, proposed: Mapping[str, int]) -> str | None:
+    """What a level lacks; None if nothing. ``proposed`` holds the levels of all features after the change."""
     if level >= 1 and proposed.get(METADATA_VERSION_FEATURE, 0) < MIN_METADATA_VERSION:
-        raise _invalid(
-            name,
-            level,
+        return (
             f"{name} could not be set to {level} because it depends on "
-            f"metadata.version={MIN_METADATA_VERSION} (3.3-IV3)",
+            f"metadata.version={MIN_METADATA_VERSION} (3.3-IV3)"
         )
     for needed, least in _DEPENDENCIES.get((name, level), {}).items():
         if proposed.get(needed, 0) < least:
-            raise _invalid(
-                name, level, f"{name} could not be set to {level} because it depends on {needed} level {least}"
-            )
+            return f"{name} could not be set to {level} because it depends on {needed} level {least}"
+    return None
 
 
 def _one_min_isr(image: MetadataImage, config: BrokerConfig) -> list[Message]:

@@ -22,6 +22,7 @@ from controller.checkpoint import (
 from controller.endpoints import controller_endpoints, sole_voter
 from controller.features import KRAFT_VERSION, bootstrap_feature_records
 from controller.record_versions import LATEST_METADATA_VERSION
+from protocol.schema import Message
 from protocol.uuids import Uuid
 from storage.disk import DISK, Disk
 from storage.meta_properties import (
@@ -94,7 +95,7 @@ def ensure_formatted(config: BrokerConfig, *, disk: Disk = DISK, now_ms: int | N
             meta = MetaProperties(metadata.cluster_id, config.node_id, Uuid.random())
             os.makedirs(directory, exist_ok=True)
             if formatted_now:
-                _write_bootstrap(directory, disk, now_ms)
+                write_bootstrap(directory, disk, _at(now_ms))
             write_meta_properties(directory, meta, ops=disk)
         assert meta.directory_id is not None
         ids[directory] = meta.directory_id
@@ -182,12 +183,12 @@ def _refuse_if_not_alone(config: BrokerConfig, directory: str) -> None:
 
 
 def _format_metadata_directory(config: BrokerConfig, directory: str, disk: Disk, now_ms: int | None) -> MetaProperties:
-    now = _now(now_ms)
+    now = _at(now_ms)
     meta = MetaProperties(str(Uuid.random()), config.node_id, Uuid.random())
     assert meta.directory_id is not None
     log_directory = os.path.join(directory, METADATA_LOG_DIRECTORY)
     os.makedirs(log_directory, exist_ok=True)
-    _write_bootstrap(directory, disk, now)
+    write_bootstrap(directory, disk, now)
     voters = sole_voter(config.node_id, meta.directory_id, controller_endpoints(config))
     batches = snapshot_batches(
         [],
@@ -204,12 +205,15 @@ def _format_metadata_directory(config: BrokerConfig, directory: str, disk: Disk,
     return meta
 
 
-def _write_bootstrap(directory: str, disk: Disk, now_ms: int | None) -> None:
+def write_bootstrap(
+    directory: str, disk: Disk, now: int, records: list[Message] | None = None, level: int = LATEST_METADATA_VERSION
+) -> None:
+    """bootstrap.checkpoint: what the first leader of a new cluster writes into the log, by default Kafka's levels."""
     batches = snapshot_batches(
-        bootstrap_feature_records(),
-        metadata_version=LATEST_METADATA_VERSION,
+        bootstrap_feature_records() if records is None else records,
+        metadata_version=level,
         epoch=0,
-        now_ms=_now(now_ms),
+        now_ms=now,
         last_contained_timestamp=0,
         kraft_version=0,
         voters=None,
@@ -230,5 +234,9 @@ def _check_distinct(ids: dict[str, Uuid]) -> None:
             )
 
 
-def _now(now_ms: int | None) -> int:
-    return time.time_ns() // 1_000_000 if now_ms is None else now_ms
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _at(given_ms: int | None) -> int:
+    return now_ms() if given_ms is None else given_ms

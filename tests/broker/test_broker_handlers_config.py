@@ -281,11 +281,11 @@ async def test_incremental_alter_brokers(broker: FakeBroker) -> None:
     answers = await alter(
         broker,
         changes(BROKER, "1", ("log.cleaner.threads", SET, "2")),
-        changes(BROKER, "", ("log.cleaner.threads", SET, "3")),
+        changes(BROKER, "", ("log.cleaner.threads", SET, "1")),
     )
     assert answers == [(0, None), (0, None)]
     assert broker.image.broker_configs(1) == {"log.cleaner.threads": "2"}
-    assert broker.image.default_broker_configs == {"log.cleaner.threads": "3"}
+    assert broker.image.default_broker_configs == {"log.cleaner.threads": "1"}
 
 
 async def test_incremental_alter_loggers(broker: FakeBroker, a_logger: logging.Logger) -> None:
