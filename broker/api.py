@@ -86,6 +86,10 @@ class HandlerEntry(NamedTuple):
 
 
 HANDLERS: dict[int, HandlerEntry] = {}
+"""What brokers serve, and controllers as far as the API is one of theirs."""
+
+CONTROLLER_HANDLERS: dict[int, HandlerEntry] = {}
+"""What controllers alone serve, or serve otherwise than brokers (Fetch)."""
 
 
 def handler(
@@ -96,16 +100,31 @@ def handler(
     advertised_min_version: int | None = None,
 ) -> Callable[[_Handler], _Handler]:
     """Registers a handler for all stable versions of `request`, or for those between the given ones."""
+    return _register(HANDLERS, request, min_version, max_version, advertised_min_version)
+
+
+def controller_handler(request: type[Message]) -> Callable[[_Handler], _Handler]:
+    """The same for an API that controllers serve on their own listeners, between the nodes of a cluster."""
+    return _register(CONTROLLER_HANDLERS, request, None, None, None)
+
+
+def _register(
+    handlers: dict[int, HandlerEntry],
+    request: type[Message],
+    min_version: int | None,
+    max_version: int | None,
+    advertised_min_version: int | None,
+) -> Callable[[_Handler], _Handler]:
     lowest = request.MIN_VERSION if min_version is None else min_version
     stable = request.MAX_VERSION - 1 if request.UNSTABLE else request.MAX_VERSION
     highest = stable if max_version is None else max_version
 
     def register(function: _Handler) -> _Handler:
         key = request.API_KEY
-        if key in HANDLERS:
-            raise RuntimeError(f"two handlers for {request.__name__}: {HANDLERS[key].function} and {function}")
+        if key in handlers:
+            raise RuntimeError(f"two handlers for {request.__name__}: {handlers[key].function} and {function}")
         advertised = lowest if advertised_min_version is None else advertised_min_version
-        HANDLERS[key] = HandlerEntry(request, function, lowest, highest, advertised)
+        handlers[key] = HandlerEntry(request, function, lowest, highest, advertised)
         return function
 
     return register

@@ -26,7 +26,7 @@ async def create_missing(ctx: RequestContext, names: Iterable[str]) -> dict[str,
     if not topics:
         return {}
     request = CreateTopicsRequest(topics=topics, timeout_ms=ctx.broker.config.request_timeout_ms)
-    response = await ctx.broker.controller.create_topics(request, principal=ctx.principal)
+    response = await ctx.broker.forwarding.create_topics(request, principal=ctx.principal)
     return {
         result.name: _told(ErrorCode(result.error_code))
         for result in response.topics

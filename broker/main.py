@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import uvloop
 
@@ -37,17 +38,29 @@ async def _serve(config: BrokerConfig, version: str) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop, number)
     broker = Broker(config)
+    stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+    starting: asyncio.Future[Any] = asyncio.ensure_future(broker.start())
     try:
-        await broker.start()
+        # A node of a cluster may wait long for the others; a signal ends that.
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+        await starting
+    except asyncio.CancelledError:
+        await broker.stop()
+        return 0
     except (ConfigError, StartError) as error:
         print(f"barnabas: {error}", file=sys.stderr)
+        stopping.cancel()
         await broker.stop()
         return 1
     print(banner(broker, version), flush=True)
-    await stop.wait()
+    await asyncio.wait({stopping, broker.controller.fault}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    failed = broker.controller.fault.done()
     await broker.stop()
     log.info("stopped")
-    return 0
+    return 1 if failed else 0
 
 
 def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
@@ -59,15 +72,17 @@ def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
 def banner(broker: Broker, version: str) -> str:
     """What a person who just started a node wants to know."""
     listeners = ", ".join(map(str, broker.bound_listeners))
-    directories = ", ".join(directory.path for directory in broker.logs.directories)
-    return "\n".join(
-        (
-            f"Barnabas {version}, node {broker.node_id} of cluster {broker.cluster_id}",
-            f"  listeners        {listeners}",
-            f"  log directories  {directories}",
-            f"  ready: point clients at bootstrap server {broker.client_address()}",
-        )
-    )
+    lines = [
+        f"Barnabas {version}, node {broker.node_id} of cluster {broker.cluster_id}",
+        f"  roles            {', '.join(broker.config.process_roles)}",
+        f"  listeners        {listeners}",
+        f"  log directories  {', '.join(broker.log_directories)}",
+    ]
+    if broker.is_broker:
+        lines.append(f"  ready: point clients at bootstrap server {broker.client_address()}")
+    else:
+        lines.append(f"  ready: point tools at bootstrap controller {broker.client_address()}")
+    return "\n".join(lines)
 
 
 def _configure_logging() -> None:

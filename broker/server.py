@@ -1,45 +1,54 @@
-"""A node: storage, controller, replicas and network, put together and taken apart in order.
+"""A node: controller, storage, replicas and network, put together by its roles and taken apart in order.
 
-Start-up: format or check the directories, bind the addresses, replay the metadata, open the logs, register,
-then accept clients. Shutdown is the reverse: stop accepting, finish what is in flight, tell the controller,
-sync and close the logs.
+Start-up: format or check the directories, bind the addresses, join the metadata quorum. A broker then waits until it
+has read the metadata, registers, opens its logs, takes its partitions, and is unfenced; only then are clients answered.
+Shutdown is the reverse: hand over what it leads, stop accepting, finish what is in flight, sync and close the logs,
+leave the quorum.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping
 
-from broker.api import HANDLERS, HandlerEntry
+from broker.api import CONTROLLER_HANDLERS, HANDLERS, HandlerEntry
+from broker.controller_channel import ControllerChannel
+from broker.controller_registration import ControllerRegistration
 from broker.coordinator.service import GroupService
+from broker.directory_assignment import DirectoryAssignment
 from broker.fetch_sessions import FetchSessionCache
+from broker.forwarding import FORWARDED, Forwarding, forwarded
 from broker.handlers import register_all
+from broker.lifecycle import BrokerLifecycle, RegistrationFailed
+from broker.network.client import NodeClients
+from broker.network.routes import Router
 from broker.network.server import SocketServer
 from broker.network.settings import NetworkSettings
 from broker.producer_ids import ProducerIds
+from broker.quorum_peers import QuorumPeers
 from broker.replicas import ReplicaManager
 from config.addresses import Listener
 from config.broker import BrokerConfig
 from config.topic import LogConfig
 from controller.controller import Controller
 from controller.delta import MetadataError
-from controller.endpoints import broker_endpoints
+from controller.endpoints import broker_endpoints, controller_endpoints
 from controller.image import RESOURCE_BROKER, Endpoint, ImageDelta, MetadataImage
-from controller.storage_format import FormatError, ensure_formatted
-from protocol.errors import ApiError
-from protocol.messages import CONTROLLER_APIS
+from controller.storage_format import FormatError, NodeDirectories, ensure_formatted
+from protocol.messages import CONTROLLER_APIS, CONTROLLER_ONLY_APIS
+from protocol.messages.fetch import FetchRequest
+from protocol.uuids import Uuid
 from storage.errors import CorruptLog, StorageError
+from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager
 
 log = logging.getLogger("broker.server")
 
 # How long requests in flight may take to finish when the node stops.
 DRAIN_TIMEOUT_S = 5.0
-
-# A follower's fetch and the Raft RPCs of the metadata quorum come with the quorum of several controllers.
-_FETCH = 1
+# How long a broker waits for the controller's consent to stop. With the quorum's majority gone it will not come.
+SHUTDOWN_CONSENT_S = 10.0
 
 
 class StartError(Exception):
@@ -47,22 +56,34 @@ class StartError(Exception):
 
 
 class Broker:
-    """What handlers reach through their context. Its parts are set by `start` and live until `stop`."""
+    """What handlers reach through their context. Its parts are set by `start` and live until `stop`.
+
+    A node with the controller role alone has neither logs nor replicas nor groups: no API of its listener needs them.
+    """
 
     logs: LogManager
     controller: Controller
     replicas: ReplicaManager
     groups: GroupService
     producer_ids: ProducerIds
+    forwarding: Forwarding
+    lifecycle: BrokerLifecycle
+    controller_router: Router
     cluster_id: str
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.node_id = config.node_id
+        self.is_broker = "broker" in config.process_roles
+        self.is_controller = "controller" in config.process_roles
         self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
-        self._servers: list[SocketServer] = []
+        self._broker_servers: list[SocketServer] = []
+        self._controller_servers: list[SocketServer] = []
+        self._clients = NodeClients(f"node-{config.node_id}")
+        self._metadata_dir: LogDirectory | None = None
+        self._registration: ControllerRegistration | None = None
+        self._assignment: DirectoryAssignment | None = None
         self._started: list[str] = []
-        self._telling: asyncio.Task[None] | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -70,7 +91,12 @@ class Broker:
 
     @property
     def bound_listeners(self) -> list[Listener]:
-        return [listener for server in self._servers for listener in server.bound]
+        servers = [*self._broker_servers, *self._controller_servers]
+        return [listener for server in servers for listener in server.bound]
+
+    @property
+    def log_directories(self) -> list[str]:
+        return list(self._directories.directory_ids)
 
     def client_address(self) -> str:
         """Where to point a client on this machine, or wherever advertised.listeners says."""
@@ -78,63 +104,117 @@ class Broker:
         host = listener.host if listener.host not in ("", "0.0.0.0", "::") else "localhost"
         return f"{host}:{listener.port}"
 
+    # Start
+
     async def start(self) -> None:
         register_all()
         try:
-            directories = ensure_formatted(self.config)
-            self.cluster_id = directories.cluster_id
+            self._directories = ensure_formatted(self.config)
+            self.cluster_id = self._directories.cluster_id
             self._bind()
-            self.logs = LogManager(self.config)
-            self.logs.open_directories()
-            self.controller = Controller(
-                self.config, directories, log_dir=self.logs.directory_at(directories.metadata_directory)
-            )
-            await self.controller.start()
-            self._started.append("controller")
-            await self.logs.start(self._log_config)
-            self._started.append("logs")
-        except (FormatError, StorageError, MetadataError, CorruptLog) as error:
+            await self._start_controller(self._directories)
+            if self.is_broker:
+                await self._start_broker()
+        except (FormatError, StorageError, MetadataError, CorruptLog, RegistrationFailed) as error:
             raise StartError(str(error)) from error
+
+    async def _start_controller(self, directories: NodeDirectories) -> None:
+        self.logs = LogManager(self.config)
+        if self.is_broker:
+            self.logs.open_directories()
+        metadata_dir = self.logs.directory_at(directories.metadata_directory)
+        if metadata_dir is None:
+            metadata_dir = self._metadata_dir = LogDirectory(directories.metadata_directory)
+            metadata_dir.lock()
+        self.controller = Controller(
+            self.config,
+            directories,
+            log_dir=metadata_dir,
+            peers=QuorumPeers(self._clients),
+            endpoints=self._with_bound_ports(controller_endpoints(self.config)) if self.is_controller else [],
+        )
+        channel = self._channel = ControllerChannel(self.controller, self._clients)
+        self.forwarding = Forwarding(self, channel, self.config.request_timeout_ms)
+        self._started.append("controller")
+        await self.controller.start()
+        for server in self._controller_servers:
+            server.start()
+        if self.is_controller:
+            self._registration = ControllerRegistration(self.controller, channel)
+            self._registration.start()
+
+    async def _start_broker(self) -> None:
+        controller, channel, directories = self.controller, self._channel, self._directories.directory_ids
+        self.lifecycle = BrokerLifecycle(
+            self.config,
+            controller,
+            channel,
+            offline_directories=self._offline_directories,
+            cordoned_directories=self._cordoned_directories,
+        )
+        self._started.append("lifecycle")
+        previous_epoch = self.logs.read_previous_broker_epoch()
+        await self.lifecycle.register(
+            self._with_bound_ports(broker_endpoints(self.config)), list(directories.values()), previous_epoch
+        )
+        # What the image does not show would be set aside as stray: nothing is opened before it is up to date.
+        await controller.wait_until(self._knows_own_registration)
+        self.config = controller.effective_config
+        await self.logs.start(self._log_config)
+        self._started.append("logs")
         self.replicas = ReplicaManager(self.config, self.node_id, self.logs)
-        self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
+        self.producer_ids = ProducerIds(self.lifecycle.allocate_producer_ids)
         self.replicas.load(self.image)
         self.logs.on_directory_failure = self.replicas.on_directory_failure
         self.groups = GroupService(self.config, self.node_id, self.replicas, self.image)
         self._started.append("groups")
-        self.controller.subscribe(self._on_image)
-        await self.controller.register_broker(
-            endpoints=self._registered_endpoints(), previous_epoch=self.logs.previous_broker_epoch
-        )
-        await self.controller.unfence_broker()
-        self._tell_directories()
-        for server in self._servers:
+        controller.subscribe(self._on_image)
+        self._assignment = DirectoryAssignment(self.replicas, self.lifecycle, controller, channel)
+        for server in self._broker_servers:
+            server.listen()
+        await self.lifecycle.unfence()
+        await controller.wait_until(self._is_unfenced)
+        self._assignment.maybe_tell()
+        for server in self._broker_servers:
             server.start()
 
-    def _registered_endpoints(self) -> list[Endpoint]:
+    def _knows_own_registration(self) -> bool:
+        registered = self.image.brokers.get(self.node_id)
+        return registered is not None and registered.epoch >= self.lifecycle.epoch
+
+    def _is_unfenced(self) -> bool:
+        registered = self.image.brokers.get(self.node_id)
+        return registered is not None and not registered.fenced
+
+    def _with_bound_ports(self, endpoints: list[Endpoint]) -> list[Endpoint]:
         """The endpoints of the configuration, with the ports that were bound where it says 0."""
         ports = {listener.name: listener.port for listener in self.bound_listeners}
-        return [
-            endpoint if endpoint.port else endpoint._replace(port=ports[endpoint.name])
-            for endpoint in broker_endpoints(self.config)
-        ]
+        return [e if e.port else e._replace(port=ports[e.name]) for e in endpoints]
 
     def _bind(self) -> None:
         settings = network_settings(self.config)
         controller_names = self.config.controller_listener_names
-        for_brokers = [one for one in self.config.listeners if one.name not in controller_names]
-        for_controllers = [one for one in self.config.listeners if one.name in controller_names]
-        controller_handlers = {
-            key: entry for key, entry in HANDLERS.items() if key in CONTROLLER_APIS and key != _FETCH
-        }
-        groups: list[tuple[list[Listener], Mapping[int, HandlerEntry]]] = [
-            (for_brokers, HANDLERS),
-            (for_controllers, controller_handlers),
+        controller_handlers = handlers_of_controllers()
+        self.controller_router = Router(controller_handlers)
+        groups: list[tuple[list[Listener], Mapping[int, HandlerEntry], list[SocketServer]]] = [
+            (
+                [one for one in self.config.listeners if one.name not in controller_names],
+                handlers_of_brokers(),
+                self._broker_servers,
+            ),
+            (
+                [one for one in self.config.listeners if one.name in controller_names],
+                controller_handlers,
+                self._controller_servers,
+            ),
         ]
-        for listeners, handlers in groups:
+        for listeners, handlers, servers in groups:
             if listeners:
                 server = SocketServer(self, listeners, settings, handlers=handlers)
                 server.bind()
-                self._servers.append(server)
+                servers.append(server)
+
+    # While it runs
 
     def _log_config(self, topic: str) -> LogConfig:
         return LogConfig.resolve(self.image.topic_configs(topic), self.config)
@@ -146,42 +226,65 @@ class Broker:
             self.groups.on_config(self.config)
         self.replicas.on_image(image, delta)
         self.groups.on_image(image, delta)
-        self._tell_directories()
+        if self._assignment is not None:
+            self._assignment.maybe_tell()
 
-    def _tell_directories(self) -> None:
-        """With several log directories the broker chooses one, and the controller learns of it afterwards."""
-        if self.replicas.misplaced and self._telling is None:
-            self._telling = asyncio.ensure_future(self._assign_directories())
+    def _offline_directories(self) -> list[Uuid]:
+        ids = self._directories.directory_ids
+        return [ids[one.path] for one in self.logs.directories if not one.online and one.path in ids]
 
-    async def _assign_directories(self) -> None:
-        try:
-            while self.replicas.misplaced:
-                misplaced, self.replicas.misplaced = self.replicas.misplaced, {}
-                await self.controller.assign_directories(misplaced)
-        except ApiError as error:  # told again at the next start; nothing but the metadata's view depends on it
-            log.warning("the controller did not take the directories of new partitions: %s", error)
-        finally:
-            self._telling = None
+    def _cordoned_directories(self) -> list[Uuid]:
+        cordoned, ids = self.config.cordoned_log_dirs, self._directories.directory_ids
+        return [directory_id for path, directory_id in ids.items() if "*" in cordoned or path in cordoned]
+
+    # Stop
 
     async def stop(self) -> None:
         """Undoes what `start` got done, however far that was: in-flight requests first, the logs last."""
-        for server in self._servers:
+        if "groups" in self._started and self._others_can_lead():
+            await self.lifecycle.shut_down(SHUTDOWN_CONSENT_S)
+        for server in self._broker_servers:
             server.stop_accepting()
         if "groups" in self._started:
             self.groups.stop_accepting()
-        for server in self._servers:
+        for server in self._broker_servers:
             await server.shutdown(DRAIN_TIMEOUT_S)
-        if self._telling is not None:
-            await self._telling
+        if self._assignment is not None:
+            await self._assignment.stop()
         if "groups" in self._started:
             await self.groups.shutdown()
+        if "lifecycle" in self._started:
+            await self.lifecycle.shut_down(SHUTDOWN_CONSENT_S)
+            await self.lifecycle.stop()
         if "logs" in self._started:
-            epoch = self.controller.broker_epoch
-            with contextlib.suppress(ApiError):  # the metadata log is broken; its own error was logged
-                await self.controller.begin_controlled_shutdown()
-            await self.logs.shutdown(epoch)
+            await self.logs.shutdown(self.lifecycle.epoch)
+        if self._registration is not None:
+            await self._registration.stop()
         if "controller" in self._started:
             await self.controller.shutdown()
+        for server in self._controller_servers:
+            await server.shutdown(DRAIN_TIMEOUT_S)
+        await self._clients.close()
+        if self._metadata_dir is not None:
+            self._metadata_dir.unlock()
+
+    def _others_can_lead(self) -> bool:
+        """Whether clients have somewhere else to go; then this broker hands over while it still serves."""
+        return any(broker.id != self.node_id for broker in self.image.unfenced_brokers)
+
+
+def handlers_of_controllers() -> dict[int, HandlerEntry]:
+    """The APIs of a controller's listener; for some of them controllers have handlers of their own."""
+    shared = {key: entry for key, entry in HANDLERS.items() if key in CONTROLLER_APIS and key != FetchRequest.API_KEY}
+    return {**shared, **CONTROLLER_HANDLERS}
+
+
+def handlers_of_brokers() -> dict[int, HandlerEntry]:
+    return {
+        key: forwarded(entry) if key in FORWARDED else entry
+        for key, entry in HANDLERS.items()
+        if key not in CONTROLLER_ONLY_APIS
+    }
 
 
 def network_settings(config: BrokerConfig) -> NetworkSettings:

@@ -1,49 +1,45 @@
-"""The controller: decides on changes of the metadata, stores them, and hands out images.
+"""The controller of a node: it follows the metadata quorum, and decides on changes while this node leads it.
 
 Every change goes the same way. A state machine computes records from the image *as appended* (changes under way
-included, so two requests cannot both create a topic), they are appended as one batch, the batch is synced off the
-loop (concurrent requests share one sync), the new image is published to the subscribers, and then the caller gets
-its answer. Readers never see what is not durable.
-
-There is one voter, this node. The interface is that of any controller: callers must expect NOT_CONTROLLER.
+included, so two requests cannot both create a topic), they are appended as one batch and offered to the quorum, and
+when the high watermark has passed over them, the new image is published to the subscribers and the caller gets its
+answer. Readers never see what is not committed. A leader that is deposed forgets what it appended: those who wait hear
+NOT_CONTROLLER, and whether their change survives is for the next leader's log to say.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from random import Random
 from typing import Final, NamedTuple, TypeVar
 
 from config.broker import BrokerConfig
-from config.errors import ConfigError
-from controller import brokers, configs, partitions, producer_ids, quorum_view, refusals, topics
-from controller.brokers import UNKNOWN_EPOCH, Registration
+from controller import brokers, quorum_view
 from controller.changes import ClusterChanges
-from controller.delta import apply_records
-from controller.endpoints import broker_endpoints, controller_endpoints
-from controller.features import KRAFT_VERSION
+from controller.delta import MetadataError, apply_records
+from controller.driver import RaftDriver
+from controller.endpoints import controller_endpoints
 from controller.heartbeats import BrokerHeartbeats
-from controller.image import EMPTY_IMAGE, RESOURCE_BROKER, Endpoint, ImageDelta, MetadataImage
-from controller.loading import load, voters_with_this_node
+from controller.image import RESOURCE_BROKER, Endpoint, ImageDelta, MetadataImage
+from controller.loading import load
+from controller.maintenance import Maintenance
 from controller.metadata_log import MetadataLog
 from controller.outcome import Outcome
-from controller.producer_ids import ProducerIdBlock
+from controller.published import Listener, PublishedMetadata
+from controller.raft.types import NOBODY, Batch, LeaderAndEpoch, NotLeader
+from controller.raft_calls import NoPeers, Peers
+from controller.raft_service import RaftService
+from controller.snapshot_download import SnapshotDownload
 from controller.snapshots import Snapshotter
 from controller.storage_format import NodeDirectories
+from controller.topic_changes import TopicChanges
+from controller.voters import raft_endpoints, static_voters
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from protocol.metadata.abort_transaction_record import AbortTransactionRecord
 from protocol.schema import Message
 from protocol.uuids import Uuid
 from storage.disk import DISK, Disk
@@ -54,22 +50,20 @@ from storage.log_directory import LogDirectory
 _log = logging.getLogger(__name__)
 
 R = TypeVar("R")
-Listener = Callable[[MetadataImage, ImageDelta], None]
-
 
 # Kafka's limit of records that one request may cause: they are one batch, and hold up everything behind them.
 MAX_RECORDS_PER_REQUEST: Final = 10_000
 
 
 class _Pending(NamedTuple):
-    """Appended, not yet known to be durable."""
+    """Appended by this node as leader, not yet committed."""
 
     image: MetadataImage
     delta: ImageDelta
     config: BrokerConfig
 
 
-class Controller(ClusterChanges):
+class Controller(ClusterChanges, TopicChanges):
     def __init__(
         self,
         config: BrokerConfig,
@@ -79,104 +73,125 @@ class Controller(ClusterChanges):
         clock: Callable[[], int] = wall_clock_ms,
         random: Random | None = None,
         log_dir: LogDirectory | None = None,
+        peers: Peers | None = None,
+        endpoints: list[Endpoint] | None = None,
     ) -> None:
+        """``endpoints`` default to the configured ones; a server that listens on port 0 passes what it got."""
         self.node = node
-        self.image = EMPTY_IMAGE
-        """The latest durable image."""
         self.incarnation_id = Uuid.random()
-        self._config = config
-        self._effective_config = config
-        self._appended_config = config
+        self.endpoints = controller_endpoints(config) if endpoints is None else endpoints
         self.heartbeats = BrokerHeartbeats(config.broker_session_timeout_ms)
+        self.log = MetadataLog(node, config, disk=disk, clock=clock, log_dir=log_dir)
+        self.published = PublishedMetadata(config, self.log)
+        self._config = config
         self._clock = clock
-        self._random = random or Random()
-        self._log = MetadataLog(node, config, disk=disk, clock=clock, log_dir=log_dir)
-        self._appended = EMPTY_IMAGE
+        self.random = random or Random()
+        self._peers = peers or NoPeers()
+        self._driver: RaftDriver | None = None
+        self._leadership = LeaderAndEpoch(NOBODY, 0)
+        self._appended = self.published.image
+        self._appended_config = config
         self._pending: deque[_Pending] = deque()
-        self._listeners: list[Listener] = []
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._active = False
+        self._applying = False
         self._storage_error: StorageError | None = None
-        self._snapshotter = Snapshotter(self._log, config, clock=clock, current_image=lambda: self.image)
+        self._snapshotter = Snapshotter(self.log, config, clock=clock, published=self.published)
+        self._maintenance = Maintenance(self, config)
+        self._changed: asyncio.Future[None] | None = None
 
     # Life
 
     async def start(self) -> None:
-        """Recover, replay, lead a new epoch, and register as controller; in a new cluster, bootstrap it."""
-        self.image, abort = await asyncio.to_thread(load, self._log)
-        self._appended = self.image
-        self._effective_config = self._appended_config = self._config_under(self.image)
-        voters = voters_with_this_node(self._log, controller_endpoints(self._config))
-        self._log.become_leader(voters)
-        self._active = True
-        if abort is not None:
-            self._append([abort])
-        bootstrap = self._snapshotter.bootstrap_records(self._appended)
-        if bootstrap:
-            self._append(bootstrap)
-        self._append(
-            brokers.register_controller(
-                self._appended, self.node.node_id, self.incarnation_id, controller_endpoints(self._config)
-            )
+        """Recover and take part in the quorum; a quorum of this node alone has elected it when this returns."""
+        loop = asyncio.get_running_loop()
+        self.fault: asyncio.Future[None] = loop.create_future()
+        """Fails with a MetadataError when the log holds what this node cannot apply: it must not go on guessing."""
+        self.fault.add_done_callback(_retrieve)
+        image, next_offset = await asyncio.to_thread(load, self.log)
+        self.published.start_from(image, next_offset)
+        self._driver = RaftDriver(
+            self._config,
+            self.log,
+            self,
+            peers=self._peers,
+            random=self.random,
+            endpoints=raft_endpoints(self.endpoints),
+            static_voters=static_voters(self._config),
         )
-        await self._commit()
+        self._snapshotter.on_written = self._driver.on_snapshot_written
+        self._driver.start()
         self._snapshotter.start()
+        if self.is_alone:
+            await self.wait_until(lambda: self._active and not self._pending)
 
-    async def register_broker(
-        self,
-        *,
-        endpoints: Sequence[Endpoint] | None = None,
-        directories: Sequence[Uuid] | None = None,
-        previous_epoch: int = UNKNOWN_EPOCH,
-    ) -> int:
-        """Register this node as a (fenced) broker and return its epoch.
+    @property
+    def raft(self) -> RaftDriver:
+        assert self._driver is not None, "the controller was not started"
+        return self._driver
 
-        ``endpoints`` default to the configured ones; a server that listens on port 0 passes what it got.
-        ``previous_epoch`` comes from the clean shutdown file; -1 says that the last stop was not clean.
+    @property
+    def leader_address(self) -> tuple[str, int] | None:
+        """Where the leader of the quorum is reached; None while none is known, or while it is this node."""
+        leader_id = self._leadership.leader_id
+        if self._driver is None or leader_id in (NOBODY, self.node.node_id):
+            return None
+        return self._driver.address_of(leader_id)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node is the only voter: it elects itself at once, and nobody can depose it."""
+        node = self.raft.node
+        return node.is_voter and len(node.voters) == 1
+
+    async def wait_until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Return when ``condition`` holds of the image or the leadership; it is asked whenever one of them changes.
+
+        Raises MetadataError when this node can follow no longer, TimeoutError.
         """
-        registration = Registration(
-            broker_id=self.node.node_id,
-            incarnation_id=self.incarnation_id,
-            endpoints=broker_endpoints(self._config) if endpoints is None else endpoints,
-            directories=list(self.node.directory_ids.values()) if directories is None else directories,
-            rack=self._config.broker_rack,
-            previous_epoch=previous_epoch,
-        )
-        self._check_active()
-        self._append(
-            brokers.register_broker(self._appended, self._appended_config, registration, self._log.log_end_offset)
-        )
-        await self._commit()
-        return self.broker_epoch
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                if self._storage_error is not None:
+                    raise _unwritable(self._storage_error)
+                if self._changed is None:
+                    self._changed = asyncio.get_running_loop().create_future()
+                await asyncio.wait({self._changed, self.fault}, return_when=asyncio.FIRST_COMPLETED)
+                if self.fault.done():
+                    self.fault.result()
 
-    async def unfence_broker(self) -> None:
-        """This node's broker is ready: it may lead partitions and be told to clients."""
-        self._check_active()
-        self._append(brokers.unfence_broker(self._appended, self._appended_config, self.node.node_id))
-        await self._commit()
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_result(None)
 
-    async def begin_controlled_shutdown(self) -> None:
-        """Give up leadership before the network closes. Does nothing on a node that is not registered."""
-        self._check_active()
-        self._append(brokers.begin_controlled_shutdown(self._appended, self._appended_config, self.node.node_id))
-        await self._commit()
+    def resign(self) -> None:
+        """Let another node lead, before this one stops."""
+        if self._driver is not None and not self.is_alone:
+            self._driver.resign()
 
     async def shutdown(self) -> None:
-        """Fence this node's broker, and close the log. Safe to call after a start that failed."""
+        """Close the log. Safe to call after a start that failed."""
         await self._snapshotter.stop()
-        try:
-            if self._active and self._storage_error is None:
-                await self.begin_controlled_shutdown()
-                broker = self._appended.brokers.get(self.node.node_id)
-                if broker is not None and not broker.fenced:
-                    self._append(brokers.fence_broker(self._appended, self._appended_config, broker.id))
-                    await self._commit()
-        except (ApiError, StorageError) as error:
-            _log.error("The broker could not be fenced at shutdown: %s", error)
-        finally:
-            self._active = False
-            await self._log.close()
+        self._deactivate()
+        if self._driver is not None:
+            await self._driver.resign_before_stop()
+            await self._driver.stop()
+        self._leadership = LeaderAndEpoch(NOBODY, self._leadership.epoch)
+        await self.log.close()
 
     # What others ask about
+
+    @property
+    def image(self) -> MetadataImage:  # type: ignore[override]  # the mixins only read it
+        """The latest committed image."""
+        return self.published.image
+
+    @property
+    def effective_config(self) -> BrokerConfig:
+        return self.published.effective_config
+
+    def subscribe(self, listener: Listener) -> None:
+        self.published.subscribe(listener)
 
     @property
     def cluster_id(self) -> str:
@@ -184,148 +199,169 @@ class Controller(ClusterChanges):
 
     @property
     def is_active(self) -> bool:
-        """Whether this node leads the quorum; only then does it accept changes."""
+        """Whether this node leads the quorum and has committed in its epoch; only then does it accept changes."""
         return self._active
 
     @property
     def leader_id(self) -> int:
-        return self.node.node_id if self._active else -1
+        return self._leadership.leader_id
 
     @property
     def leader_epoch(self) -> int:
-        return self._log.epoch
+        return self._leadership.epoch
 
     @property
     def high_watermark(self) -> int:
-        return self._log.high_watermark
+        return self.log.high_watermark
 
     @property
-    def broker_epoch(self) -> int:
-        """The epoch of this node's registration, -1 before it has one."""
-        broker = self._appended.brokers.get(self.node.node_id)
-        return UNKNOWN_EPOCH if broker is None else broker.epoch
-
-    @property
-    def effective_config(self) -> BrokerConfig:
-        """The static configuration under the dynamic one of the image."""
-        return self._effective_config
+    def kraft_version(self) -> int:
+        return self.raft.node.kraft_version
 
     @property
     def appended_config(self) -> BrokerConfig:
-        """As ``effective_config``, under the image as appended: decisions are made with it."""
+        """The configuration under the image as appended, by which changes are decided."""
         return self._appended_config
+
+    def upgrade_kraft_version(self, level: int, validate_only: bool) -> None:
+        """From static voters to those of the log is a step that this version cannot take in a running quorum."""
+        raise ApiError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"kraft.version is {self.kraft_version} and cannot be changed; format the controllers with --standalone or "
+            "--initial-controllers for a quorum whose voters can change.",
+        )
+
+    def monotonic_ms(self) -> int:
+        """For sessions and intervals: a clock that nobody sets."""
+        return int(asyncio.get_running_loop().time() * 1000)
 
     @property
     def controller_id(self) -> int:
         return self.node.node_id
 
     @property
+    def voter_ids(self) -> frozenset[int]:
+        return frozenset(voter.key.id for voter in self.raft.node.voters)
+
+    @property
     def next_offset(self) -> int:
-        return self._log.log_end_offset
+        """Where the next record goes; the epoch of a broker that registers now."""
+        return self.log.log_end_offset
 
-    @property
-    def voter_ids(self) -> tuple[int, ...]:
-        return (self.node.node_id,)
-
-    @property
-    def kraft_version(self) -> int:
-        return KRAFT_VERSION
-
-    def upgrade_kraft_version(self, level: int, validate_only: bool) -> None:
-        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"kraft.version is {KRAFT_VERSION} already.")
-
-    def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
-
-    def subscribe(self, listener: Listener) -> None:
-        """Call ``listener`` with every new image, in order, on the loop, before the change is answered.
-
-        A listener must not block; what it raises is logged and does not undo the change.
-        """
-        self._listeners.append(listener)
+    async def serve_raft(self, request: Message, listener: str) -> Message:
+        """The quorum's own RPCs, of its members and of administrators."""
+        return await RaftService(self.raft, self.log).serve(request, listener)
 
     def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-        self._check_active()
-        voters = voters_with_this_node(self._log, controller_endpoints(self._config))
-        return quorum_view.describe_quorum(request, self._log, voters, self._clock())
+        """Raises ApiError on a node that does not lead."""
+        if not self.raft.node.is_leader:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return quorum_view.describe_quorum(request, self.raft, self._clock())
 
-    # Changes
+    # What the quorum decided
 
-    async def create_topics(
-        self, request: CreateTopicsRequest, *, principal: str = "User:ANONYMOUS"
-    ) -> CreateTopicsResponse:
-        def decide(image: MetadataImage) -> Outcome[CreateTopicsResponse]:
-            return topics.create_topics(image, request, config=self._appended_config, random=self._random)
+    def on_progress(self, leadership: LeaderAndEpoch, high_watermark: int) -> None:
+        leads = leadership.leader_id == self.node.node_id and leadership.is_ready
+        if self._active and (not leads or leadership.epoch != self._leadership.epoch):
+            self._deactivate()
+        self._leadership = leadership
+        if self._active:
+            self._publish_pending(high_watermark)
+        else:
+            self._apply()
+        self._wake()
 
+    def on_snapshot_installed(self, download: SnapshotDownload) -> None:
+        self.published.replace(download.image)
+        self._wake()
+
+    def on_disk_failed(self, error: StorageError) -> None:
+        self._storage_error = error
+        self._leadership = LeaderAndEpoch(NOBODY, self._leadership.epoch)
+        self._deactivate()
+        self._wake()
+
+    def _apply(self) -> None:
+        """One piece of what is committed; the rest in later turns of the loop, so that peers get answers meanwhile."""
+        if self._applying or self.fault.done() or self._driver is None:
+            return
         try:
-            return await self._change(decide, request.timeout_ms)
-        except ApiError as error:
-            return refusals.refuse_create_topics(request, error)
+            if self.published.next_offset < self.log.high_watermark and self.published.apply_committed():
+                self._applying = True
+                asyncio.get_running_loop().call_soon(self._go_on_applying)
+                return
+            self._snapshotter.on_progress()
+            self._maybe_activate()
+        except MetadataError as error:
+            _log.critical("This node stops following the metadata: %s", error)
+            self.fault.set_exception(error)
+        except StorageError as error:
+            _log.error("The committed metadata cannot be read: %s", error)
+            self._storage_error = error
+        self._wake()
 
-    async def delete_topics(
-        self, request: DeleteTopicsRequest, *, principal: str = "User:ANONYMOUS", api_version: int = 6
-    ) -> DeleteTopicsResponse:
-        def decide(image: MetadataImage) -> Outcome[DeleteTopicsResponse]:
-            return topics.delete_topics(image, request, config=self._appended_config, api_version=api_version)
+    def _go_on_applying(self) -> None:
+        self._applying = False
+        if not self._active and self.log.is_open:
+            self._apply()
 
+    # Leading
+
+    def _maybe_activate(self) -> None:
+        if self._active or self._leadership.leader_id != self.node.node_id or not self._leadership.is_ready:
+            return
+        self._active = True
+        self._appended, self._appended_config = self.image, self.effective_config
+        self.heartbeats.activate(self.image, self.monotonic_ms())
+        own = self.image.brokers.get(self.node.node_id)
+        if own is not None and own.incarnation_id != self.incarnation_id:
+            self.heartbeats.end_session(own.id)  # of the process that had this directory before
+        _log.info("This node is the active controller in epoch %d", self._leadership.epoch)
         try:
-            return await self._change(decide, request.timeout_ms)
+            if self.published.in_transaction:
+                self._append([AbortTransactionRecord(reason="the controller that began it stopped before its end")])
+            self._append(self._snapshotter.bootstrap_records(self._appended))
+            registered = self._appended.controllers.get(self.node.node_id)
+            if registered is None or registered.incarnation_id != self.incarnation_id:
+                self._append(
+                    brokers.register_controller(self._appended, self.node.node_id, self.incarnation_id, self.endpoints)
+                )
         except ApiError as error:
-            return refusals.refuse_delete_topics(request, error)
+            _log.error("This node cannot act as controller: %s", error)
+        self._maintenance.start()
 
-    async def create_partitions(
-        self, request: CreatePartitionsRequest, *, principal: str = "User:ANONYMOUS"
-    ) -> CreatePartitionsResponse:
-        def decide(image: MetadataImage) -> Outcome[CreatePartitionsResponse]:
-            return partitions.create_partitions(image, request, random=self._random)
+    def _deactivate(self) -> None:
+        """Deposed, or stopping: forget what was appended, and tell all who wait for it."""
+        if not self._active:
+            return
+        self._active = False
+        self._maintenance.stop()
+        self._pending.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for _, waiter in waiting:
+            if not waiter.done():
+                waiter.set_exception(self._refusal())
 
-        try:
-            return await self._change(decide, request.timeout_ms)
-        except ApiError as error:
-            return refusals.refuse_create_partitions(request, error)
-
-    async def incremental_alter_configs(
-        self, request: IncrementalAlterConfigsRequest, *, principal: str = "User:ANONYMOUS"
-    ) -> IncrementalAlterConfigsResponse:
-        def decide(image: MetadataImage) -> Outcome[IncrementalAlterConfigsResponse]:
-            return configs.incremental_alter_configs(image, request, config=self._appended_config)
-
-        try:
-            return await self._change(decide)
-        except ApiError as error:
-            return refusals.refuse_incremental_alter_configs(request, error)
-
-    async def alter_configs(
-        self, request: AlterConfigsRequest, *, principal: str = "User:ANONYMOUS"
-    ) -> AlterConfigsResponse:
-        def decide(image: MetadataImage) -> Outcome[AlterConfigsResponse]:
-            return configs.alter_configs(image, request, config=self._appended_config)
-
-        try:
-            return await self._change(decide)
-        except ApiError as error:
-            return refusals.refuse_alter_configs(request, error)
-
-    async def allocate_producer_ids(self) -> ProducerIdBlock:
-        """A block of producer ids for this node's broker, never given out before. Raises ApiError."""
-        return await self._change(
-            lambda image: producer_ids.allocate_block(image, self.node.node_id, self.broker_epoch)
-        )
-
-    async def assign_directories(self, assignments: Mapping[tuple[Uuid, int], Uuid]) -> None:
-        """Record in which log directory this node put its replicas: (topic id, partition) -> directory id.
-
-        Needed when there are several log directories; with one, the controller knows it from the start.
-        """
-        await self._change(lambda image: partitions.assign_directories(image, self.node.node_id, assignments))
+    def _publish_pending(self, high_watermark: int) -> None:
+        while self._pending and self._pending[0].image.offset < high_watermark:
+            change = self._pending.popleft()
+            self.published.publish_own(change.image, change.delta, change.config)
+        while self._waiting and self._waiting[0][0] < high_watermark:
+            waiter = self._waiting.popleft()[1]
+            if not waiter.done():
+                waiter.set_result(None)
+        self._snapshotter.on_progress()
 
     # The way of a change
 
-    def _check_active(self) -> None:
+    def _refusal(self) -> ApiError:
         if self._storage_error is not None:
-            raise _unwritable(self._storage_error)
+            return _unwritable(self._storage_error)
+        return ApiError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+
+    def _check_active(self) -> None:
         if not self._active:
-            raise ApiError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+            raise self._refusal()
 
     async def _change(self, decide: Callable[[MetadataImage], Outcome[R]], timeout_ms: int | None = None) -> R:
         """Deciding and appending happen in one step of the loop, so changes are serialised without a lock."""
@@ -337,77 +373,75 @@ class Controller(ClusterChanges):
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         self._append(records)
         # Even an answer that changes nothing may rest on a change under way (TOPIC_ALREADY_EXISTS), and must not come
-        # before that is durable.
+        # before that is committed.
         if self._pending:
-            await self._commit(timeout_ms)
+            await self._committed(timeout_ms)
         return response
 
     def _append(self, records: list[Message]) -> None:
         """All of the records, or an error and nothing: they are tried on the image before the log sees them."""
         if not records:
             return
-        offset, timestamp = self._log.log_end_offset + len(records) - 1, self._clock()
-        image, delta = apply_records(self._appended, records, offset=offset, epoch=self._log.epoch, timestamp=timestamp)
+        epoch, base_offset, timestamp = self._leadership.epoch, self.log.log_end_offset, self._clock()
+        end_offset = base_offset + len(records)
+        image, delta = apply_records(self._appended, records, offset=end_offset - 1, epoch=epoch, timestamp=timestamp)
         level = self._appended.features.metadata_version or self._snapshotter.bootstrap_level
-        try:
-            self._log.append(records, level, timestamp)
-        except StorageError as error:  # nothing was appended: a full disk refuses this change and no more
-            raise _unwritable(error) from error
+        data = self.log.encode(records, level, timestamp, epoch)
+        config = self._appended_config
         if any(resource == RESOURCE_BROKER for resource, _ in delta.changed_configs):
-            self._appended_config = self._config_under(image)
-        self._appended = image
-        self.heartbeats.on_appended(image, delta)
-        self._pending.append(_Pending(image, delta, self._appended_config))
-
-    async def _commit(self, timeout_ms: int | None = None) -> None:
-        """Wait until all that is appended now is durable and published.
-
-        That goes on when the caller's time is up or the caller is gone: what is appended will be there, and readers
-        will see it.
-        """
-        commit = asyncio.ensure_future(self._sync_and_publish())
-        commit.add_done_callback(_retrieve)
+            config = self.published.config_under(image)
         try:
-            await asyncio.wait_for(asyncio.shield(commit), None if timeout_ms is None else timeout_ms / 1000)
+            self.raft.propose(Batch(base_offset, end_offset, epoch, payload=data))
+        except NotLeader as error:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.") from error
+        except StorageError as error:  # nothing was appended
+            self._on_append_failed(error)
+            raise _unwritable(error) from error
+        # Nothing is committed before the next turn of the loop: it takes a sync, even in a quorum of one.
+        self._appended, self._appended_config = image, config
+        self._pending.append(_Pending(image, delta, config))
+        self.heartbeats.on_appended(image, delta)
+        self._maintenance.on_appended(delta)
+
+    def _on_append_failed(self, error: StorageError) -> None:
+        """A full disk refuses this change. Another voter may have room; a quorum of one has nobody to ask."""
+        if not self.is_alone and self._active:
+            _log.error("This node gives up leading the metadata quorum: %s", error)
+            asyncio.get_running_loop().call_soon(self.resign)
+
+    async def _committed(self, timeout_ms: int | None) -> None:
+        """Wait until all that is appended now is committed and published.
+
+        That goes on when the caller's time is up or the caller is gone: what is appended may be committed, and then
+        readers will see it.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter.add_done_callback(_retrieve)
+        self._waiting.append((self._appended.offset, waiter))
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await asyncio.shield(waiter)
         except TimeoutError:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT) from None
 
-    async def _sync_and_publish(self) -> None:
-        wanted = self._appended.offset
+    def change_unasked(self, decide: Callable[[MetadataImage], Outcome[R]]) -> R | None:
+        """A change of the controller's own accord: nobody waits for it. None if it could not be appended now."""
+        if not self._active:
+            return None
         try:
-            await self._log.flush()
-        except StorageError as error:
-            # What the disk holds is unknown now; only a restart, which reads it, can tell.
-            self._storage_error = error
-            raise _unwritable(error) from error
-        while self._pending and self._pending[0].image.offset <= wanted:
-            self._publish(self._pending.popleft())
-        self._snapshotter.on_progress()
-
-    def _publish(self, change: _Pending) -> None:
-        self.image, self._effective_config = change.image, change.config
-        for listener in self._listeners:
-            try:
-                listener(change.image, change.delta)
-            except Exception:
-                _log.exception("A subscriber failed to apply the metadata at offset %d", change.image.offset)
-
-    def _config_under(self, image: MetadataImage) -> BrokerConfig:
-        try:
-            return self._config.with_dynamic(
-                dynamic_broker=image.broker_configs(self.node.node_id),
-                dynamic_default=image.default_broker_configs,
-            )
-        except ConfigError as error:
-            _log.warning("The dynamic configuration is left aside, because it cannot be applied: %s", error)
-            return self._config
+            records, response = decide(self._appended)
+            self._append(records)
+            return response
+        except ApiError as error:
+            _log.warning("A change of the controller's own could not be made: %s", error)
+            return None
 
 
 def _unwritable(error: StorageError) -> ApiError:
     return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata log cannot be written: {error}")
 
 
-def _retrieve(commit: asyncio.Future[None]) -> None:
+def _retrieve(future: asyncio.Future[None]) -> None:
     """Nobody may be waiting any more: take the error, which the next change meets again."""
-    if not commit.cancelled():
-        commit.exception()
+    if not future.cancelled():
+        future.exception()

@@ -95,6 +95,12 @@ class BrokerHeartbeats:
         if known is not None and known.epoch == broker_epoch:
             known.contact_ms = now_ms
 
+    def end_session(self, broker_id: int) -> None:
+        """This registration's process is known to be dead, so that another may take its id at once."""
+        known = self._brokers.get(broker_id)
+        if known is not None:
+            known.contact_ms = None
+
     def on_metadata_offset(self, broker_id: int, metadata_offset: int) -> None:
         self._brokers[broker_id].metadata_offset = metadata_offset
 

@@ -9,10 +9,11 @@ import os
 from collections.abc import Callable
 
 from config.broker import BrokerConfig
-from controller.checkpoint import BOOTSTRAP_FILE, read_snapshot
+from controller.checkpoint import BOOTSTRAP_FILE, SnapshotId, read_snapshot
 from controller.features import bootstrap_feature_records, bootstrap_log_records
 from controller.image import METADATA_VERSION_FEATURE, MetadataImage
 from controller.metadata_log import MetadataLog
+from controller.published import PublishedMetadata
 from protocol.metadata.feature_level_record import FeatureLevelRecord
 from protocol.schema import Message
 from storage.errors import StorageError
@@ -29,15 +30,17 @@ class Snapshotter:
         config: BrokerConfig,
         *,
         clock: Callable[[], int],
-        current_image: Callable[[], MetadataImage],
+        published: PublishedMetadata,
     ) -> None:
         self.bootstrap_level = 0
+        self.on_written: Callable[[SnapshotId], None] = lambda snapshot_id: None
+        """Told of every snapshot when it is in place and what it made superfluous is gone."""
         self._log = log
         self._max_bytes = config.metadata_log_max_record_bytes_between_snapshots
         self._interval_ms = config.metadata_log_max_snapshot_interval_ms
         self._min_insync_replicas = config.min_insync_replicas
         self._clock = clock
-        self._current_image = current_image
+        self._published = published
         self._last_ms = clock()
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -94,15 +97,22 @@ class Snapshotter:
             await asyncio.wait_for(self._due.wait(), max(remaining, 0) / 1000)
 
     async def write(self) -> None:
-        """A snapshot of the latest durable image. A failure is logged and tried again when the next one is due."""
-        image, contained = self._current_image(), self._log.bytes_since_snapshot
+        """A snapshot of the latest committed image. A failure is logged and tried again when the next one is due.
+
+        The log is synced first: recovery starts at the latest snapshot and takes what is before it as durable.
+        """
+        image, contained = self._published.image, self._log.bytes_since_snapshot
         latest = self._log.snapshot_id
-        if latest is not None and image.offset < latest.end_offset:
+        if self._published.in_transaction or (latest is not None and image.offset < latest.end_offset):
             return
         try:
+            await self._log.flush()
             snapshot_id = await asyncio.to_thread(self._log.write_snapshot, image)
+            if self._log.snapshot_id != latest:
+                return  # the leader's snapshot replaced the log meanwhile
             self._log.on_snapshot_written(snapshot_id, contained)
         except (OSError, StorageError) as error:
             _log.error("The metadata snapshot at offset %d could not be written: %s", image.offset, error)
             return
         _log.info("Wrote the metadata snapshot %s", snapshot_id.file_name)
+        self.on_written(snapshot_id)

@@ -111,15 +111,20 @@ class LogDirectory:
 
         Removed before anything is written: a crash of this run must not look like the clean end of the last.
         """
-        path = os.path.join(self.path, CLEAN_SHUTDOWN_FILE)
-        text = read_text(path)
+        clean, epoch = self.read_clean_shutdown()
+        if clean:
+            self._disk.unlink(os.path.join(self.path, CLEAN_SHUTDOWN_FILE))
+            self._disk.fsync_dir(self.path)
+        return clean, epoch
+
+    def read_clean_shutdown(self) -> tuple[bool, int]:
+        """The same, and the mark stays: to register, a broker needs the epoch before it opens its logs."""
+        text = read_text(os.path.join(self.path, CLEAN_SHUTDOWN_FILE))
         if text is None:
             return False, -1
         epoch = -1
         with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):  # older versions wrote nothing
             epoch = int(json.loads(text)["brokerEpoch"])
-        self._disk.unlink(path)
-        self._disk.fsync_dir(self.path)
         return True, epoch
 
     def mark_clean_shutdown(self, broker_epoch: int = -1) -> None:

@@ -88,6 +88,11 @@ class LogManager:
             self._unlock_all()
             raise
 
+    def read_previous_broker_epoch(self) -> int:
+        """The broker epoch of the last run if it ended cleanly, -1 otherwise."""
+        found = [directory.read_clean_shutdown() for directory in self.directories if directory.online]
+        return max((epoch for clean, epoch in found if clean), default=-1)
+
     async def start(self, topic_configs: Callable[[str], LogConfig]) -> None:
         """Open all logs in the directories, and the directories if that was not done yet."""
         self._loop = asyncio.get_running_loop()

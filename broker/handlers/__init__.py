@@ -1,4 +1,4 @@
-"""One file per API, in folders by what it is about: data, group, topic, config, cluster.
+"""One file per API, in folders by what it is about: data, group, topic, config, cluster, quorum.
 
 A handler keeps one order: authorise, validate, call the domain (controller, replicas, image), shape the response.
 It touches no file and keeps no state. It takes `ctx.broker.image` once and uses that one image throughout, so an
@@ -44,6 +44,23 @@ MODULES: Final = (
     "group.offset_delete",
     "group.offset_fetch",
     "group.sync",
+    "quorum.add_raft_voter",
+    "quorum.allocate_producer_ids",
+    "quorum.alter_configs",
+    "quorum.alter_partition",
+    "quorum.assign_replicas_to_dirs",
+    "quorum.begin_quorum_epoch",
+    "quorum.broker_heartbeat",
+    "quorum.broker_registration",
+    "quorum.controller_registration",
+    "quorum.end_quorum_epoch",
+    "quorum.envelope",
+    "quorum.fetch",
+    "quorum.fetch_snapshot",
+    "quorum.incremental_alter_configs",
+    "quorum.remove_raft_voter",
+    "quorum.update_raft_voter",
+    "quorum.vote",
     "topic.create",
     "topic.create_partitions",
     "topic.delete",
@@ -53,6 +70,6 @@ MODULES: Final = (
 
 
 def register_all() -> None:
-    """Imports every handler, which enters it into `broker.api.HANDLERS`; ApiVersions lists what is there."""
+    """Imports every handler, which enters it into the tables of `broker.api`; ApiVersions lists what is there."""
     for module in MODULES:
         import_module(f"{__name__}.{module}")

@@ -107,11 +107,15 @@ class SocketServer:
     def bound(self) -> tuple[Listener, ...]:
         return tuple(acceptor.listener for acceptor in self._acceptors)
 
+    def listen(self) -> None:
+        """Lets clients connect; they wait in the backlog until `start`."""
+        for acceptor in self._acceptors:
+            acceptor.socket.listen(self.settings.listen_backlog)
+
     def start(self) -> None:
         """Opens the bound addresses to clients. Must be called inside the running loop."""
         self.loop = asyncio.get_running_loop()
-        for acceptor in self._acceptors:
-            acceptor.socket.listen(self.settings.listen_backlog)
+        self.listen()
         self._accept_all()
         self._schedule_sweep()
 

@@ -22,6 +22,7 @@ from support.fuzz import TOPIC, Damaged, Mutator, RequestMaker
 from protocol.header import encode_request, response_header_version
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from protocol.schema import Message
 
 SEED = int(os.environ.get("BARNABAS_FUZZ_SEED", "20251"))
@@ -75,6 +76,7 @@ def request_maker(port: int, rng: random.Random) -> RequestMaker:
     wanted = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
     metadata = MetadataResponse.decode(ask(port, wanted, 12), 12)
     versions = {one.api_key: (one.min_version, one.max_version) for one in served}
+    del versions[UnregisterBrokerRequest.API_KEY]  # a request that is understood ends the broker's service, rightly
     return RequestMaker(rng, versions, metadata.topics[0].topic_id)
 
 

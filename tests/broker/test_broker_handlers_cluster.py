@@ -18,6 +18,10 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 
 SERVED = {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 44, 55, 60, 61, 74, 75}
 SERVED |= {8, 9, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69}  # groups
+SERVED |= {43, 45, 46, 57, 64}  # elections, reassignments, features, registrations
+SERVED |= {80, 81}  # voters of the quorum
+BY_CONTROLLERS = {1, 18, 19, 20, 32, 33, 37, 43, 44, 45, 46, 55, 57, 60, 64, 80, 81}
+BY_CONTROLLERS |= {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}  # between the nodes of a cluster
 SHARE_KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
 
@@ -92,7 +96,7 @@ def test_api_versions_in_an_unknown_version_tells_of_its_own_versions_only(broke
 
 async def test_api_versions_on_the_controller_listener_lists_what_a_controller_serves(broker: FakeBroker) -> None:
     response = await broker.ask(software(4), 4, listener=CONTROLLER_LISTENER)
-    assert {api.api_key for api in response.api_keys} == {18, 19, 20, 32, 33, 37, 44, 55, 60}
+    assert {api.api_key for api in response.api_keys} == BY_CONTROLLERS
 
 
 @pytest.mark.parametrize("version", range(3))

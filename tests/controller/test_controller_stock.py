@@ -11,7 +11,16 @@ from py4j.java_gateway import JavaGateway
 from support.anchor import AnchorKafka
 from support.kafka_metadata import KafkaMetadata, normal
 from support.logs import Clock
-from support.metadata import create, image_of, logged, metadata_directory, started, topic
+from support.metadata import (
+    create,
+    image_of,
+    logged,
+    metadata_directory,
+    producer_ids,
+    register_broker,
+    started,
+    topic,
+)
 from support.metadata_history import history
 from support.tools import DUMP_LOG, StockTools
 
@@ -47,7 +56,7 @@ async def test_kafka_reads_our_log_and_snapshot_and_sees_our_image(
 ) -> None:
     controller = await started(tmp_path)
     await controller.create_topics(create(topic("a", 3, configs={"retention.ms": "7"}), topic("b")))
-    await controller.allocate_producer_ids()
+    await producer_ids(controller)
     await controller._snapshotter.write()
     await controller.shutdown()
     log = metadata_directory(tmp_path) / "00000000000000000000.log"
@@ -70,8 +79,7 @@ async def test_the_bootstrap_is_kafkas_record_by_record(anchor: AnchorKafka, tmp
     config = BrokerConfig.load(str(anchor.properties_path), [f"log.dirs={tmp_path}"])
     controller = Controller(config, ensure_formatted(config), clock=Clock())
     await controller.start()
-    await controller.register_broker()
-    await controller.unfence_broker()
+    await register_broker(controller)
     await controller.shutdown()
     ours, theirs = _beginning(tmp_path), _beginning(anchor.data_dir)
     for mine, kafkas in zip(ours, theirs, strict=True):

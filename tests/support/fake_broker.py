@@ -47,6 +47,7 @@ class FakeController:
         self.image: MetadataImage = EMPTY_IMAGE
         self.config = config
         self.leader_id = NODE_ID
+        self.kraft_version = 1
         self.requests: list[Message] = []
         self.quorum: Callable[[DescribeQuorumRequest], DescribeQuorumResponse] = lambda _: DescribeQuorumResponse()
         self._random = Random(7)
@@ -90,6 +91,19 @@ class FakeController:
 
     def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         return self.quorum(request)
+
+
+class FakeForwarding:
+    """The controller is in this process: what others would forward is decided at once."""
+
+    def __init__(self, controller: FakeController) -> None:
+        self._controller = controller
+
+    async def decide(self, ctx: Any, request: Message, locally: Callable[[], Any]) -> Any:
+        return await locally()
+
+    async def create_topics(self, request: Any, *, principal: str) -> Any:
+        return await self._controller.create_topics(request, principal=principal)
 
 
 class FakeLog(NamedTuple):
@@ -138,6 +152,7 @@ class FakeBroker:
         self.node_id = NODE_ID
         self.cluster_id = CLUSTER_ID
         self.controller = FakeController(self.config)
+        self.forwarding = FakeForwarding(self.controller)
         self.replicas = FakeReplicas()
         self.logs = FakeLogs()
         self.controller.apply(bootstrap_feature_records())

@@ -12,10 +12,14 @@ from support.logs import Clock
 from config.broker import BrokerConfig
 from controller.controller import Controller
 from controller.delta import apply_records
-from controller.features import bootstrap_feature_records
+from controller.endpoints import broker_endpoints
+from controller.features import SUPPORTED_FEATURES, bootstrap_feature_records
 from controller.image import EMPTY_IMAGE, MetadataImage
 from controller.snapshot_records import image_records
 from controller.storage_format import ensure_formatted
+from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -34,7 +38,7 @@ NODE_ID = 1
 
 
 def node_config(directory: Path, **settings: str) -> BrokerConfig:
-    """A combined node; settings are given with underscores for dots."""
+    """A combined node; settings are given with underscores for dots. It writes nothing that a test did not ask for."""
     return BrokerConfig.from_map(
         {
             "process.roles": "broker,controller",
@@ -44,6 +48,7 @@ def node_config(directory: Path, **settings: str) -> BrokerConfig:
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
             "log.dirs": str(directory),
+            "metadata.max.idle.interval.ms": "0",
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
     )
@@ -59,9 +64,52 @@ async def started(
     controller = Controller(config, node, disk=disk, clock=clock, random=Random(1))
     await controller.start()
     if register:
-        await controller.register_broker()
-        await controller.unfence_broker()
+        await register_broker(controller)
     return controller
+
+
+async def register_broker(controller: Controller, broker_id: int = NODE_ID) -> int:
+    """As a broker process does: register, catch up, ask to be unfenced. The epoch of the registration."""
+    request = BrokerRegistrationRequest(
+        broker_id=broker_id,
+        cluster_id=controller.cluster_id,
+        incarnation_id=Uuid.random(),
+        listeners=[
+            Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in broker_endpoints(controller.effective_config)
+        ],
+        features=[
+            Feature(name=name, min_supported_version=levels.min_version, max_supported_version=levels.max_version)
+            for name, levels in SUPPORTED_FEATURES.items()
+        ],
+        log_dirs=list(controller.node.directory_ids.values()),
+        rack=None,
+    )
+    registered = await controller.on_broker_registration(request)
+    assert registered.error_code == 0, registered
+    beat = await controller.on_broker_heartbeat(heartbeat(controller, registered.broker_epoch, broker_id))
+    assert (beat.error_code, beat.is_fenced) == (0, False), beat
+    return registered.broker_epoch
+
+
+def heartbeat(
+    controller: Controller, epoch: int, broker_id: int = NODE_ID, *, shut_down: bool = False
+) -> BrokerHeartbeatRequest:
+    return BrokerHeartbeatRequest(
+        broker_id=broker_id,
+        broker_epoch=epoch,
+        current_metadata_offset=controller.image.offset,
+        want_shut_down=shut_down,
+        cordoned_log_dirs=[],
+    )
+
+
+async def producer_ids(controller: Controller, broker_id: int = NODE_ID) -> AllocateProducerIdsResponse:
+    """A block of ids, as the registered broker asks for it."""
+    epoch = controller.image.brokers[broker_id].epoch
+    return await controller.on_allocate_producer_ids(
+        AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch)
+    )
 
 
 def metadata_directory(directory: Path) -> Path:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from broker.api import HANDLERS, HandlerEntry, RequestContext, handler
-from controller.features import KRAFT_VERSION
+from broker.api import CONTROLLER_HANDLERS, HANDLERS, HandlerEntry, RequestContext, handler
+from controller.features import SUPPORTED_FEATURES
 from controller.image import KRAFT_VERSION_FEATURE, FeaturesImage, VersionRange
 from protocol.errors import ErrorCode
 from protocol.messages import CONTROLLER_APIS
@@ -25,7 +25,6 @@ from protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from protocol.messages.fetch import FetchRequest
 
 FIRST_VERSION_WITH_SOFTWARE_NAME = 3
 FIRST_VERSION_WITH_ZERO_FEATURES = 4
@@ -46,21 +45,19 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersion
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     image = ctx.broker.image
-    own = image.brokers.get(ctx.broker.node_id)
-    supported = {} if own is None else own.features
     return ApiVersionsResponse(
-        api_keys=[_listed(key, HANDLERS[key]) for key in _served(ctx)],
-        supported_features=_supported(supported, ctx.api_version),
+        api_keys=[_listed(key, entry) for key, entry in sorted(_served(ctx).items())],
+        supported_features=_supported(SUPPORTED_FEATURES, ctx.api_version),
         finalized_features_epoch=image.offset,
-        finalized_features=_finalized(image.features),
+        finalized_features=_finalized(image.features, ctx.broker.controller.kraft_version),
     )
 
 
-def _served(ctx: RequestContext) -> list[int]:
-    """A controller's listener serves fewer APIs than a broker's. Fetch is there for the quorum's followers only."""
+def _served(ctx: RequestContext) -> Mapping[int, HandlerEntry]:
+    """A controller's listener serves other APIs than a broker's."""
     if ctx.listener.name not in ctx.broker.config.controller_listener_names:
-        return sorted(HANDLERS)
-    return sorted(key for key in HANDLERS if key in CONTROLLER_APIS and key != FetchRequest.API_KEY)
+        return HANDLERS
+    return {**{key: entry for key, entry in HANDLERS.items() if key in CONTROLLER_APIS}, **CONTROLLER_HANDLERS}
 
 
 def _listed(key: int, entry: HandlerEntry) -> ApiVersion:
@@ -76,9 +73,9 @@ def _supported(features: Mapping[str, VersionRange], api_version: int) -> list[S
     ]
 
 
-def _finalized(features: FeaturesImage) -> list[FinalizedFeatureKey]:
-    """kraft.version is not among the records of the image: it is the log's own, and ours is always that of KIP-853."""
-    levels = {KRAFT_VERSION_FEATURE: KRAFT_VERSION, **features.finalized}
+def _finalized(features: FeaturesImage, kraft_version: int) -> list[FinalizedFeatureKey]:
+    """kraft.version is not among the records of the image: it is the log's own."""
+    levels = {KRAFT_VERSION_FEATURE: kraft_version, **features.finalized}
     return [
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
         for name, level in levels.items()

@@ -38,7 +38,7 @@ def find_coordinator(
 
 
 async def _create_then_answer(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    await ctx.broker.groups.ensure_topic(ctx.broker.controller, ctx.principal)
+    await ctx.broker.groups.ensure_topic(ctx.broker.forwarding, ctx.principal)
     return _answer(ctx, request)
 
 

@@ -6,6 +6,8 @@ IncrementalAlterConfigs exists (KIP-339).
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.api import RequestContext, handler
 from broker.handlers.config.resources import LEGACY_ALTERABLE, check_alterable, key_of, repeated
 from controller.image import ConfigResource
@@ -36,6 +38,8 @@ async def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> Al
             )
     if forwarded:
         changes = AlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
-        made = await ctx.broker.controller.alter_configs(changes, principal=ctx.principal)
+        made: Any = await ctx.broker.forwarding.decide(
+            ctx, changes, lambda: ctx.broker.controller.alter_configs(changes, principal=ctx.principal)
+        )
         answers.update((key_of(answer), answer) for answer in made.responses)
     return AlterConfigsResponse(responses=[answers[key_of(resource)] for resource in request.resources])

@@ -6,6 +6,8 @@ make.
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.api import RequestContext, handler
 from broker.handlers.config.logger_changes import alter_loggers
 from broker.handlers.config.resources import ALTERABLE, check_alterable, key_of, repeated
@@ -38,7 +40,9 @@ async def incremental_alter_configs(
             answers[key_of(resource)] = _answer(resource, error)
     if forwarded:
         changes = IncrementalAlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
-        made = await ctx.broker.controller.incremental_alter_configs(changes, principal=ctx.principal)
+        made: Any = await ctx.broker.forwarding.decide(
+            ctx, changes, lambda: ctx.broker.controller.incremental_alter_configs(changes, principal=ctx.principal)
+        )
         answers.update((key_of(answer), answer) for answer in made.responses)
     return IncrementalAlterConfigsResponse(responses=[answers[key_of(resource)] for resource in request.resources])
 

@@ -1,0 +1,15 @@
+"""BeginQuorumEpoch (53), versions 0 and 1.
+
+1 flexible, directory ids and the leader's endpoints (KIP-853).
+"""
+
+from __future__ import annotations
+
+from broker.api import RequestContext, controller_handler
+from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from protocol.schema import Message
+
+
+@controller_handler(BeginQuorumEpochRequest)
+async def begin_quorum_epoch(ctx: RequestContext, request: BeginQuorumEpochRequest) -> Message:
+    return await ctx.broker.controller.serve_raft(request, ctx.listener.name)
