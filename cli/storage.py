@@ -55,7 +55,7 @@ def _add_format_options(parser: argparse.ArgumentParser) -> None:
         "-I",
         "--initial-controllers",
         metavar="ID@HOST:PORT:DIRECTORY,...",
-        help="the first quorum, the same for all nodes: 1@host1:9093:JEXY6aqzQY-32P5TStzaFg,2@host2:9093:...",
+        help="the first quorum, the same for all nodes: 1@host1:9093:_toUUGXjRGuK3jQ5HWnFtw,2@host2:9093:...",
     )
 
 

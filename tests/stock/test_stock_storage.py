@@ -17,7 +17,7 @@ from protocol.uuids import Uuid
 
 pytestmark = pytest.mark.stock
 
-VOTERS = "1@127.0.0.1:19093:JEXY6aqzQY-32P5TStzaFg,2@[::1]:19094:MvDxzVmcRsaTz33bUuRU6A"
+VOTERS = "1@127.0.0.1:19093:_toUUGXjRGuK3jQ5HWnFtw,2@[::1]:19094:OGcVzck1ReuyWr_7V0uZgQ"
 
 
 def properties(directory: Path, **settings: str) -> Path:
@@ -213,16 +213,29 @@ def test_same_words_and_files_as_apache_kafka(
     assert ours == kafkas
 
 
+@pytest.mark.parametrize(("file", "options"), [("controller", ["--standalone"]), ("broker", []), ("server", ["-s"])])
+def test_both_format_with_the_properties_files_that_come_along(
+    file: str, options: list[str], stock_tools: StockTools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    text = (Path(__file__).parents[2] / "config" / f"{file}.properties").read_text()
+    for side in (Side(tmp_path / "kafka", stock_tools, capsys), Side(tmp_path / "ours", None, capsys)):
+        config = side.directory / "node.properties"
+        config.write_text(re.sub(r"(?m)^log\.dirs=.*$", f"log.dirs={side.directory}/data", text))
+        said.append(shown(side.run("format", "-t", "c1", *options, "-c", str(config)), side.directory))
+    assert said[1] == said[0] and said[0][0] == "exit code 0"
+
+
 def test_the_voters_directory_has_the_id_it_was_given(
     stock_tools: StockTools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     side = Side(tmp_path / "ours", None, capsys)
     config = properties(side.directory)
     assert side.run("format", "-t", "c1", "-I", VOTERS, "-c", str(config)).code == 0
-    assert "directory.id=JEXY6aqzQY-32P5TStzaFg" in (side.directory / "a" / "meta.properties").read_text()
+    assert "directory.id=_toUUGXjRGuK3jQ5HWnFtw" in (side.directory / "a" / "meta.properties").read_text()
     snapshot = side.directory / "a" / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
     dumped = stock_tools.run(DUMP_LOG, "--cluster-metadata-decoder", "--files", str(snapshot))
-    assert dumped.code == 0 and '"voterDirectoryId":"MvDxzVmcRsaTz33bUuRU6A"' in dumped.out.replace(" ", "")
+    assert dumped.code == 0 and '"voterDirectoryId":"OGcVzck1ReuyWr_7V0uZgQ"' in dumped.out.replace(" ", "")
 
 
 def test_a_random_id_is_one(capsys: pytest.CaptureFixture[str]) -> None:
