@@ -67,9 +67,10 @@ class Peers:
         state.request, state.sent_ms = request, now_ms
 
     def settle(self, peer: int, request: PeerRequest) -> bool:
-        """The request is over; False if it is not the one under way."""
+        """The request is over; False if it is not the one under way. The object counts, not its value: an answer to
+        an equal request that was given up would otherwise start the next one early, for ever."""
         state = self._peers.get(peer)
-        if state is None or state.request is None or state.request != request:
+        if state is None or state.request is not request:
             return False
         state.request = None
         state.resume_ms = 0

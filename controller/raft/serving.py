@@ -45,7 +45,6 @@ class Serving:
             answer = answer._replace(high_watermark=self._known_high_watermark(role))
         else:
             role.heard_from(request.replica, core.voters, core.now_ms)
-        self._forget_older(role, request)
         if request.max_wait_ms == 0 or self._has_news(request, answer):
             core.reply(token, answer, after_persist=False)
         else:
@@ -80,13 +79,6 @@ class Serving:
             or answer.snapshot_id is not None
             or answer.high_watermark > request.high_watermark
         )
-
-    def _forget_older(self, leader: Leader, request: Fetch) -> None:
-        """A replica has one fetch under way: an earlier one was given up by it. Answer it, so that nobody waits."""
-        older = [fetch for fetch in leader.waiting if fetch.request.replica == request.replica]
-        for fetch in older:
-            leader.waiting.remove(fetch)
-            self._core.reply(fetch.token, self._answer(leader, fetch.request), after_persist=False)
 
     def poll(self, leader: Leader) -> int:
         """Answer waiting fetches for which there is news or whose time is up. Returns the next deadline."""

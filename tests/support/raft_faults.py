@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from enum import Enum
 
 from support.raft_sim import SimNode, World
 
 from controller.raft.types import AddVoter, RemoveVoter
 
 
+class Kind(Enum):
+    """What a run is about."""
+
+    MIXED = "everything, now and then"
+    ELECTIONS = "leaders crash when they are elected, voters when they have voted"
+    VOTERS = "the voter set changes all the time, under partitions"
+
+
 class Faults:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, kind: Kind = Kind.MIXED) -> None:
         self.world = world
         self.is_over = False
         self.counts: dict[str, int] = {}
@@ -33,6 +42,12 @@ class Faults:
             "crash_all": 0.3,
         }
         self._tempo = rng.choice((60, 150, 400))
+        if kind is Kind.ELECTIONS:
+            world.on_elected = world.on_vote = self._maybe_crash_soon
+            world.max_batches = 1
+        elif kind is Kind.VOTERS:
+            self._kinds |= {"add_voter": 20, "remove_voter": 8, "split": 6, "isolate": 4}
+            self._tempo = 50
         self._propose_every = rng.choice((15, 40, 120))
         world.at(rng.randrange(1, 400), self._strike)
         world.at(10, self._propose)
@@ -65,6 +80,15 @@ class Faults:
     def _crash(self, node: SimNode) -> None:
         node.crash()
         self.world.at(self.world.now + self.world.rng.choice((5, 100, 700)), self._restart, node)
+
+    def _maybe_crash_soon(self, node: SimNode) -> None:
+        world = self.world
+        if not self.is_over and world.rng.random() < 0.5:
+            world.at(world.now + world.rng.choice((1, 5, 20, 60)), self._crash_if_alive, node, node.incarnation)
+
+    def _crash_if_alive(self, node: SimNode, incarnation: int) -> None:
+        if node.node is not None and node.incarnation == incarnation and not self.is_over:
+            self._crash(node)
 
     def _crash_all(self, node: SimNode) -> None:
         for each in self.world.alive:

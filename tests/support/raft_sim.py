@@ -17,6 +17,7 @@ from support.raft_disk import SimDisk, SimLog
 from controller.raft.node import RaftNode
 from controller.raft.types import (
     NO_DEADLINE,
+    Answer,
     Answered,
     Append,
     Batch,
@@ -63,6 +64,10 @@ SETTINGS = Settings(
     fetch_max_wait_ms=150,
 )
 SNAPSHOT_BYTES, PART_BYTES = 5, 2
+
+
+def _nothing(node: SimNode) -> None:
+    pass
 
 
 def key_of(node_id: int) -> ReplicaKey:
@@ -169,6 +174,7 @@ class SimNode:
         if node.is_leader and self.led_epoch != node.epoch:
             self.led_epoch = node.epoch
             self.world.checks.on_elected(self)
+            self.world.on_elected(self)
         self.world.checks.after_step(self)
         if effects.high_watermark is not None:
             self._acknowledge(node)
@@ -265,7 +271,7 @@ class SimNode:
             return message
         answer = message.answer
         if isinstance(answer, FetchAnswer) and answer.read_from is not None:
-            batches = self.log.read(answer.read_from, self.world.rng.randrange(1, 5))
+            batches = self.log.read(answer.read_from, self.world.rng.randrange(1, self.world.max_batches + 1))
             answer = answer._replace(batches=batches, read_from=None)
         elif isinstance(answer, FetchSnapshotAnswer) and answer.error is ErrorCode.NONE:
             if answer.snapshot_id not in self.log.snapshots:
@@ -327,7 +333,7 @@ class World:
         spare_controllers: int = 0,
         brokers: int = 0,
         is_static: bool = False,
-        auto_join: bool = False,
+        settings: Settings = SETTINGS,
     ) -> None:
         self.seed = seed
         self.rng = Random(seed)
@@ -338,13 +344,17 @@ class World:
         self.max_delay = 10
         self.max_sync_delay = 10
         self.blocked: set[tuple[int, int]] = set()
+        self.max_batches = 4
+        """In one answer to a fetch."""
+        self.on_elected: Callable[[SimNode], None] = _nothing
+        self.on_vote: Callable[[SimNode], None] = _nothing
+        """Moments at which a crash hurts most; faults hook in here. Called while the event goes on."""
         self.skips_sync = False
         self.forgets_votes = False
         self.static_voters: VoterSet = ()
         self.answers: list[tuple[PeerRequest, PeerAnswer]] = []
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
-        settings = SETTINGS._replace(auto_join=auto_join)
         controllers = voters + spare_controllers
         self.nodes = {
             node_id: SimNode(self, node_id, is_controller=node_id <= controllers, settings=settings)
@@ -406,6 +416,8 @@ class World:
             if not isinstance(message.answer, VersionsAnswer):
                 self.checks.on_spoken(node.id, message.answer.epoch)
             message.token(node, message.answer)
+            if isinstance(message.answer, Answer) and message.answer.granted:
+                self.on_vote(node)
             return
         request = message.request
         if isinstance(request, Vote) and not request.pre_vote:
