@@ -143,7 +143,7 @@ class BrokerLifecycle:
 
     async def shut_down(self, timeout_s: float) -> None:
         """Ask to stop and wait until the controller agrees, but not for ever: it may be gone for good."""
-        if self._task is None:
+        if self._task is None or self._want_shut_down:
             return
         self._want_shut_down = True
         self._due.set()

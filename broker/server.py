@@ -48,7 +48,7 @@ log = logging.getLogger("broker.server")
 # How long requests in flight may take to finish when the node stops.
 DRAIN_TIMEOUT_S = 5.0
 # How long a broker waits for the controller's consent to stop. With the quorum's majority gone it will not come.
-SHUTDOWN_CONSENT_S = 10.0
+SHUTDOWN_CONSENT_S = 5.0
 
 
 class StartError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 from typing import Protocol
 
 from config.broker import BrokerConfig
@@ -80,17 +81,23 @@ async def call_peer(
     except PeerTooOld as error:
         if isinstance(request, Vote):
             return Answer(ErrorCode.UNSUPPORTED_VERSION)
-        _log.warning("%s", error)
+        _warn_once(str(error))
         return None
     except PeerUnavailable as error:
         _log.debug("%s of %s:%d failed: %s", type(request).__name__, host, port, error)
         return None
     except (UnusableMessage, DecodeError) as error:
-        _log.warning("The answer of %s:%d to %s is useless: %s", host, port, type(request).__name__, error)
+        _warn_once(f"The answer of {host}:{port} to {type(request).__name__} is useless: {error}")
         return None
     if answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID and isinstance(request, (Fetch, FetchSnapshot, Vote)):
-        _log.error("The node at %s:%d belongs to another cluster than %s", host, port, cluster_id)
+        _warn_once(f"The node at {host}:{port} belongs to another cluster than this one, {cluster_id}")
     return answer
+
+
+@lru_cache(maxsize=100)
+def _warn_once(text: str) -> None:
+    """The core tries again many times a second; a person needs to read it once."""
+    _log.warning("%s", text)
 
 
 def _supported(response: Message) -> VersionsAnswer:

@@ -135,7 +135,6 @@ def to_wire(request: PeerRequest, cluster_id: str, *, fetch_max_bytes: int, snap
     if isinstance(request, Fetch):
         return FetchRequest(
             cluster_id=cluster_id,
-            replica_id=request.replica.id,  # up to version 14
             replica_state=fetch.ReplicaState(replica_id=request.replica.id),
             max_wait_ms=request.max_wait_ms,
             max_bytes=fetch_max_bytes,

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import struct
-from typing import Final
+from typing import Final, cast
 
 from protocol.errors import DecodeError, EncodeError, ErrorCode
 from protocol.header import encode_request, response_header_version
@@ -58,8 +58,7 @@ class _Wire(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
 
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer

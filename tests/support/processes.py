@@ -81,6 +81,7 @@ class ServerProcess:
         self.log_path = log_path
         self.ready_timeout_s = ready_timeout_s
         self.start_seconds = 0.0
+        self._launched_at = 0.0
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -102,6 +103,7 @@ class ServerProcess:
     def launch(self) -> None:
         """Start the process without waiting for it to be ready."""
         assert self.process is None, f"{self.name} is already running"
+        self._launched_at = time.monotonic()
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 self.command,
@@ -114,8 +116,12 @@ class ServerProcess:
             )
 
     def start(self) -> None:
-        begin = time.monotonic()
         self.launch()
+        self.await_ready()
+
+    def await_ready(self) -> None:
+        """Wait until the launched process answers."""
+        begin = self._launched_at
         deadline = begin + self.ready_timeout_s
         while not answers_api_versions(self.port):
             assert self.process is not None

@@ -19,8 +19,8 @@ TIMEOUT_S = 10
 
 
 class Wire:
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self.socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
+    def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = TIMEOUT_S) -> None:
+        self.socket = socket.create_connection((host, port), timeout=timeout_s)
         self._ids = itertools.count(1)
 
     def __enter__(self) -> Self:
@@ -60,6 +60,12 @@ class Wire:
             return self.socket.recv(1) == b""
         except ConnectionError:
             return True
+
+
+def ask(port: int, request: Message, version: int | None = None, *, timeout_s: float = TIMEOUT_S) -> Any:
+    """One question over a connection of its own. OSError when there is no answer."""
+    with Wire(port, timeout_s=timeout_s) as wire:
+        return wire.ask(request, version)
 
 
 class OneRecord:

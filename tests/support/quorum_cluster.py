@@ -1,0 +1,237 @@
+"""Clusters of several node processes on the loopback address, of Barnabas, of Apache Kafka, or of both."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from support.anchor import HEAP
+from support.jars import ROOT
+from support.processes import ServerFailed, ServerProcess, free_ports, wait_until, write_properties
+from support.tools import STORAGE, StockTools, java_command
+from support.wire import ask
+
+from cli.main import main as barnabas
+from protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionData,
+    ResponsePartitionData,
+    TopicData,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.uuids import Uuid
+
+CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
+OURS = "Barnabas"
+KAFKA = "Apache Kafka"
+READY_S = {OURS: 30, KAFKA: 90}
+
+
+class NodeSpec(NamedTuple):
+    roles: str
+    software: str = OURS
+
+
+class NodeProcess(ServerProcess):
+    """One node of a cluster. `port` is its first listener: a broker's own, or a controller's."""
+
+    def __init__(self, node_id: int, spec: NodeSpec, directory: Path, settings: dict[str, str], ports: tuple[int, ...]):
+        directory.mkdir(parents=True, exist_ok=True)
+        self.node_id = node_id
+        self.spec = spec
+        self.directory = directory
+        self.data_dir = Path(settings["log.dirs"])
+        self.directory_id = Uuid.random()
+        self.controller_port = ports[-1] if "controller" in spec.roles else 0
+        self.properties_path = directory / "node.properties"
+        self.settings = settings
+        write_properties(self.properties_path, settings)
+        if spec.software == OURS:
+            command = [sys.executable, "-m", "cli.main", "server-start", str(self.properties_path)]
+        else:
+            command = [*java_command(HEAP), "kafka.Kafka", str(self.properties_path)]
+        name = f"{spec.software} node {node_id}"
+        super().__init__(name, command, ports[0], directory / "server.log", READY_S[spec.software])
+
+    def environment(self) -> dict[str, str]:
+        if self.spec.software != OURS:
+            return dict(os.environ)
+        return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.spec.roles
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.spec.roles
+
+
+class QuorumCluster:
+    """Formatted on construction, started with `start`. Node ids are the keys of `nodes`.
+
+    `static` means controller.quorum.voters, kraft.version 0; otherwise the voters are in the log (KIP-853). Nodes in
+    `joining` are controllers that are no voters at first.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        nodes: Mapping[int, NodeSpec],
+        *,
+        static: bool = False,
+        joining: Iterable[int] = (),
+        extra: Mapping[str, str] | None = None,
+        tools: StockTools | None = None,
+    ) -> None:
+        self.nodes: dict[int, NodeProcess] = {}
+        self._joining = set(joining)
+        self._static = static
+        self._tools = tools
+        ports = {node_id: tuple(free_ports(len(spec.roles.split(",")))) for node_id, spec in nodes.items()}
+        controllers = [node_id for node_id, spec in nodes.items() if "controller" in spec.roles]
+        voters = [node_id for node_id in controllers if node_id not in self._joining]
+        quorum = {
+            "controller.quorum.voters": ",".join(f"{node_id}@127.0.0.1:{ports[node_id][-1]}" for node_id in voters)
+        }
+        if not static:
+            servers = ",".join(f"127.0.0.1:{ports[node_id][-1]}" for node_id in controllers)
+            quorum = {"controller.quorum.bootstrap.servers": servers}
+        for node_id, spec in nodes.items():
+            home = directory / f"node{node_id}"
+            settings = _settings(node_id, spec, home, ports[node_id]) | quorum | dict(extra or {})
+            self.nodes[node_id] = NodeProcess(node_id, spec, home, settings, ports[node_id])
+        initial = ",".join(
+            f"{node_id}@127.0.0.1:{self.nodes[node_id].controller_port}:{self.nodes[node_id].directory_id}"
+            for node_id in voters
+        )
+        for node in self.nodes.values():
+            self._format(node, initial)
+
+    def _format(self, node: NodeProcess, initial: str) -> None:
+        flags: list[str] = []
+        if node.is_controller and not self._static:
+            joins = node.node_id in self._joining
+            flags = ["--no-initial-controllers"] if joins else ["--initial-controllers", initial]
+        arguments = ["format", "--cluster-id", CLUSTER_ID, "--config", str(node.properties_path), *flags]
+        if node.spec.software == OURS:
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                code = barnabas(["storage", *arguments])
+            if code != 0:
+                raise ServerFailed(f"formatting {node.name} failed: {output.getvalue()}")
+        else:
+            assert self._tools is not None, "nodes of Apache Kafka are formatted with its own tool"
+            result = self._tools.run(STORAGE, *arguments)
+            if result.code != 0:
+                raise ServerFailed(f"formatting {node.name} failed: {result.out}{result.err}")
+
+    # Life
+
+    def start(self, node_ids: Iterable[int] | None = None) -> None:
+        """All at once, because none is ready before a majority is there."""
+        wanted = [self.nodes[node_id] for node_id in (self.nodes if node_ids is None else node_ids)]
+        for node in wanted:
+            node.launch()
+        for node in wanted:
+            node.await_ready()
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.close()
+
+    def running(self) -> list[NodeProcess]:
+        return [node for node in self.nodes.values() if node.process is not None]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self.running() if node.is_broker)
+
+    @property
+    def bootstrap_controllers(self) -> str:
+        return ",".join(f"127.0.0.1:{node.controller_port}" for node in self.running() if node.is_controller)
+
+    # What it is like
+
+    def quorum(self, node_ids: Iterable[int] | None = None) -> ResponsePartitionData | None:
+        """What the leader says of the quorum; None while there is none among the nodes."""
+        wanted = [n for n in self.running() if n.is_controller and (node_ids is None or n.node_id in node_ids)]
+        for node in wanted:
+            request = DescribeQuorumRequest(
+                topics=[TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+            )
+            try:
+                response = ask(node.controller_port, request, 2, timeout_s=2)
+            except OSError:
+                continue
+            assert isinstance(response, DescribeQuorumResponse)
+            if response.error_code == 0 and response.topics and response.topics[0].partitions[0].error_code == 0:
+                return response.topics[0].partitions[0]
+        return None
+
+    def leader(self, node_ids: Iterable[int] | None = None) -> int:
+        found = self.quorum(node_ids)
+        return -1 if found is None else found.leader_id
+
+    def await_leader(self, timeout_s: float = 20, *, other_than: int = -1) -> int:
+        seen: list[int] = [-1]
+
+        def is_led() -> bool:
+            seen[0] = self.leader()
+            return seen[0] not in (-1, other_than)
+
+        wait_until(is_led, timeout_s, f"a leader of the quorum other than {other_than}")
+        return seen[0]
+
+    def brokers_known_to(self, node_id: int) -> list[int]:
+        """The brokers that a broker tells its clients of."""
+        response = ask(self.nodes[node_id].port, MetadataRequest(topics=[]), 12, timeout_s=5)
+        assert isinstance(response, MetadataResponse)
+        return sorted(broker.node_id for broker in response.brokers)
+
+
+def _settings(node_id: int, spec: NodeSpec, home: Path, ports: tuple[int, ...]) -> dict[str, str]:
+    listeners = []
+    if "broker" in spec.roles:
+        listeners.append(f"PLAINTEXT://127.0.0.1:{ports[0]}")
+    if "controller" in spec.roles:
+        listeners.append(f"CONTROLLER://127.0.0.1:{ports[-1]}")
+    return {
+        "process.roles": spec.roles,
+        "node.id": str(node_id),
+        "listeners": ",".join(listeners),
+        "advertised.listeners": ",".join(listeners),
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(home / "data"),
+        "num.partitions": "1",
+        "default.replication.factor": "1",
+        "min.insync.replicas": "1",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def combined(count: int = 3) -> dict[int, NodeSpec]:
+    return {node_id: NodeSpec("broker,controller") for node_id in range(1, count + 1)}
+
+
+def separate(controllers: int = 3, brokers: int = 3) -> dict[int, NodeSpec]:
+    """Controllers from 101 on, brokers from 1 on."""
+    return {
+        **{101 + index: NodeSpec("controller") for index in range(controllers)},
+        **{1 + index: NodeSpec("broker") for index in range(brokers)},
+    }
