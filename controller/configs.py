@@ -126,7 +126,7 @@ def _alter(
             current = image.configs.get(key, EMPTY)
             changes = changes_of(resource, current)
             _check_changes(changes)
-            _check_resource(image, key, config.node_id)
+            _check_resource(image, key)
             made = _records_for(image, key, current, changes, config)
         except ApiError as error:
             answers.append((error.code, error.message or None, key))
@@ -147,7 +147,7 @@ def _check_changes(changes: list[Change]) -> None:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.operation} for {change.name}.")
 
 
-def _check_resource(image: MetadataImage, resource: ConfigResource, node_id: int) -> None:
+def _check_resource(image: MetadataImage, resource: ConfigResource) -> None:
     kind, name = resource
     if kind == RESOURCE_TOPIC:
         if not name:
@@ -163,12 +163,9 @@ def _check_resource(image: MetadataImage, resource: ConfigResource, node_id: int
         try:
             broker_id = int(name)
         except ValueError:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
-        if broker_id != node_id:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {node_id}, but received {broker_id}",
-            )
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Invalid broker name {name}") from None
+        if broker_id not in image.brokers and broker_id not in image.controllers:
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {broker_id} found.")
     elif kind == RESOURCE_GROUP:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
