@@ -1,81 +1,109 @@
-"""Where the replicas of new partitions go: evenly over brokers, and over racks before brokers.
+"""Where the replicas of new partitions go: evenly over brokers, and over racks before brokers. Kafka's striped placer.
 
-Racks are visited in turn and the brokers within a rack in turn, so consecutive partitions get different
-leaders, and a partition's replicas different racks as long as there are enough. A fenced broker may hold a
-replica (it will come back) but never the first one, which leads. Where the rounds start is random, because
-otherwise the first broker would lead partition 0 of every topic.
+A stripe gives each unfenced broker the lead of about one partition. Racks are visited in turn, each partition starting
+one rack further, and within a rack its brokers in turn, so a partition's replicas are in different racks as long as
+there are enough. After each stripe racks and brokers are shuffled: otherwise the same brokers would meet in partition
+after partition, and when one fails, the same other would take over all it led. A fenced broker may hold a replica (it
+will come back), but only when no unfenced one is left in its rack, and never the first one, which leads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from random import Random
 
 from controller.image import BrokerImage
 from protocol.errors import ApiError, ErrorCode
 
 
-class _Ring:
-    """A shuffled list that is read round and round."""
+class _Brokers:
+    """Brokers of one rack, handed out each at most once per partition; the next partition starts one further."""
 
-    __slots__ = ("_members", "_next")
+    __slots__ = ("_ids", "_offset", "_partition", "_taken")
 
-    def __init__(self, members: Iterable[int], random: Random) -> None:
-        self._members = sorted(members)
-        random.shuffle(self._members)
-        self._next = 0
+    def __init__(self, ids: Iterable[int], random: Random) -> None:
+        self._ids = sorted(ids)
+        self._offset = random.randrange(len(self._ids)) if self._ids else 0
+        self._partition = 0
+        self._taken = 0
 
-    def take(self, without: Sequence[int]) -> int | None:
-        """The next member not in ``without``; None when all of them are."""
-        for _ in range(len(self._members)):
-            member = self._members[self._next]
-            self._next = (self._next + 1) % len(self._members)
-            if member not in without:
-                return member
-        return None
+    def shuffle(self, random: Random) -> None:
+        random.shuffle(self._ids)
+
+    def take(self, partition: int) -> int | None:
+        """The next broker for the stripe's ``partition``; None when all of them were taken."""
+        size = len(self._ids)
+        if size == 0:
+            return None
+        if partition != self._partition:
+            self._partition, self._taken = partition, 0
+            self._offset = (self._offset + 1) % size
+        if self._taken >= size:
+            return None
+        self._taken += 1
+        return self._ids[(self._taken - 1 + self._offset) % size]
 
 
 class _Rack:
     __slots__ = ("fenced", "unfenced")
 
     def __init__(self, brokers: list[BrokerImage], random: Random) -> None:
-        self.unfenced = _Ring((broker.id for broker in brokers if not broker.fenced), random)
-        self.fenced = _Ring((broker.id for broker in brokers if broker.fenced), random)
+        self.fenced = _Brokers((broker.id for broker in brokers if broker.fenced), random)
+        self.unfenced = _Brokers((broker.id for broker in brokers if not broker.fenced), random)
+
+    def shuffle(self, random: Random) -> None:
+        self.fenced.shuffle(random)
+        self.unfenced.shuffle(random)
+
+    def take(self, partition: int) -> int | None:
+        broker = self.unfenced.take(partition)
+        return self.fenced.take(partition) if broker is None else broker
 
 
 def place(
     partitions: int, replication_factor: int, brokers: Iterable[BrokerImage], random: Random
 ) -> list[tuple[int, ...]]:
     """The replicas of each new partition, the preferred leader first."""
-    usable = [broker for broker in brokers if not _is_cordoned(broker)]
+    usable = [broker for broker in brokers if _is_usable(broker)]
     _check(replication_factor, usable)
-    by_rack: dict[str, list[BrokerImage]] = {}
+    by_rack: dict[tuple[bool, str], list[BrokerImage]] = {}
     for broker in usable:
-        by_rack.setdefault(broker.rack or "", []).append(broker)
+        by_rack.setdefault((broker.rack is not None, broker.rack or ""), []).append(broker)
     racks = [_Rack(by_rack[name], random) for name in sorted(by_rack)]
-    random.shuffle(racks)
-    start = random.randrange(len(racks))
-    return [_place_one(replication_factor, racks, start + i) for i in range(partitions)]
+    order = list(racks)
+    start = random.randrange(len(order))
+    stripe = sum(not broker.fenced for broker in usable)
+    placed = []
+    partition = 0
+    for _ in range(partitions):
+        if partition == stripe and stripe > 1:
+            random.shuffle(order)
+            for rack in racks:
+                rack.shuffle(random)
+            partition = 0
+        start %= len(order)
+        placed.append(_place_one(replication_factor, order, start, partition))
+        partition += 1
+        start += 1
+    return placed
 
 
-def _place_one(replication_factor: int, racks: list[_Rack], start: int) -> tuple[int, ...]:
-    order = [racks[(start + i) % len(racks)] for i in range(len(racks))]
-    chosen: list[int] = []
-    for i, rack in enumerate(order):
-        leader = rack.unfenced.take(chosen)
-        if leader is not None:
-            chosen.append(leader)
-            order = order[i + 1 :] + order[: i + 1]  # the next replica goes to the next rack
-            break
+def _place_one(replication_factor: int, order: list[_Rack], start: int, partition: int) -> tuple[int, ...]:
+    """The leader from the first rack that has one; the followers from the racks in turn, the leader's once left out."""
+    leading = start
+    while (leader := order[leading].unfenced.take(partition)) is None:
+        leading = (leading + 1) % len(order)
+    chosen = [leader]
+    skipped: int | None = leading
+    at = start
     while len(chosen) < replication_factor:
-        for rack in order:
-            if len(chosen) == replication_factor:
-                break
-            member = rack.unfenced.take(chosen)
-            if member is None:
-                member = rack.fenced.take(chosen)
-            if member is not None:
-                chosen.append(member)
+        if at == skipped:
+            skipped = None
+        else:
+            broker = order[at].take(partition)
+            if broker is not None:
+                chosen.append(broker)
+        at = (at + 1) % len(order)
     return tuple(chosen)
 
 
@@ -96,6 +124,8 @@ def _check(replication_factor: int, usable: list[BrokerImage]) -> None:
         )
 
 
-def _is_cordoned(broker: BrokerImage) -> bool:
-    """All its log directories take no new partitions."""
-    return bool(broker.cordoned_directories) and set(broker.directories) <= set(broker.cordoned_directories or ())
+def _is_usable(broker: BrokerImage) -> bool:
+    """Not one that is leaving, nor one whose log directories all take no new partitions (KIP-1066)."""
+    leaving = broker.in_controlled_shutdown and not broker.fenced
+    cordoned = bool(broker.cordoned_directories) and set(broker.directories) <= set(broker.cordoned_directories or ())
+    return not leaving and not cordoned
