@@ -13,8 +13,8 @@
    towards the majority only then. A sync that was under way while the log was cut does not count for what came after.
 4. It calls ``step(now_ms, Tick())`` at ``Effects.deadline_ms`` at the latest, and once at start.
 5. A request that cannot be answered by its peer (no connection, a time-out) comes back as ``Failed``. CHANGED: the
-   ``request`` of ``Answered`` and ``Failed`` is the very object of the ``Send``; an equal one is not taken for it. A peer that does
-   not know a pre-vote (Vote below version 2) comes back as ``Answered`` with ``UNSUPPORTED_VERSION``.
+   ``request`` of ``Answered`` and ``Failed`` is the very object of the ``Send``; an equal one is not taken for it.
+   A peer that does not know a pre-vote (Vote below version 2) comes back as ``Answered`` with ``UNSUPPORTED_VERSION``.
 6. ADDED: where a peer is to be found: ``node.endpoints_of(peer)``; empty for bootstrap servers (ids below -1), whose
    addresses the driver has: ``bootstrap_index(peer)`` is the position in its list.
 7. ADDED: records of batches lie densely: control record ``i`` of a batch has the offset ``base_offset + i``.

@@ -21,9 +21,11 @@ class Kind(Enum):
 class Faults:
     def __init__(self, world: World, kind: Kind = Kind.MIXED) -> None:
         self.world = world
+        self.kind = kind
         self.is_over = False
         self.counts: dict[str, int] = {}
         self._payloads = itertools.count()
+        self._restart_delays: tuple[int, ...] = (5, 100, 700)
         rng = world.rng
         self._kinds = {
             "crash": 3,
@@ -45,9 +47,13 @@ class Faults:
         if kind is Kind.ELECTIONS:
             world.on_elected = world.on_vote = self._maybe_crash_soon
             world.max_batches = 1
+            world.max_delay = rng.choice((5, 15, 40))
+            self._restart_delays = (1, 5, 30, 150)
+            self._kinds = {"crash": 2, "crash_all": 2, "isolate": 2, "one_way": 2, "split": 2, "slow_disk": 1}
+            self._tempo = 100
         elif kind is Kind.VOTERS:
-            self._kinds |= {"add_voter": 20, "remove_voter": 8, "split": 6, "isolate": 4}
-            self._tempo = 50
+            self._kinds = {"add_voter": 20, "remove_voter": 5, "split": 4, "isolate": 2, "crash": 2, "snapshot": 1}
+            self._tempo = rng.choice((40, 80))
         self._propose_every = rng.choice((15, 40, 120))
         world.at(rng.randrange(1, 400), self._strike)
         world.at(10, self._propose)
@@ -72,14 +78,15 @@ class Faults:
         if alive:
             # Whoever leads is worth most trouble.
             leading = [node for node in alive if node.node is not None and node.node.is_leader]
-            victim = rng.choice(leading) if leading and rng.random() < 0.5 else rng.choice(alive)
+            share = 0.9 if "voter" in kind else 0.5
+            victim = rng.choice(leading) if leading and rng.random() < share else rng.choice(alive)
             self.counts[kind] = self.counts.get(kind, 0) + 1
             getattr(self, f"_{kind}")(victim)
         self.world.at(self.world.now + rng.randrange(1, 2 * self._tempo), self._strike)
 
     def _crash(self, node: SimNode) -> None:
         node.crash()
-        self.world.at(self.world.now + self.world.rng.choice((5, 100, 700)), self._restart, node)
+        self.world.at(self.world.now + self.world.rng.choice(self._restart_delays), self._restart, node)
 
     def _maybe_crash_soon(self, node: SimNode) -> None:
         world = self.world

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.raft_faults import Kind
 from support.raft_sim import World
 
 from controller.raft.arithmetic import UNKNOWN_OFFSET, committed_offset, majority
@@ -129,18 +130,16 @@ def changes_voters_too_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(VoterChanges, "_may_change", may_change)
 
 
-MUTANTS: dict[str, Mutant] = {
-    mutant.__name__: mutant
-    for mutant in (
-        votes_twice,
-        commits_without_own_epoch,
-        skips_the_sync,
-        forgets_its_vote,
-        ignores_the_log_in_votes,
-        truncates_too_much,
-        does_not_validate_fetches,
-        counts_observers,
-        uses_the_old_voters,
-        changes_voters_too_early,
-    )
+MUTANTS: dict[Mutant, Kind] = {
+    votes_twice: Kind.ELECTIONS,
+    commits_without_own_epoch: Kind.ELECTIONS,
+    skips_the_sync: Kind.MIXED,
+    forgets_its_vote: Kind.ELECTIONS,
+    ignores_the_log_in_votes: Kind.MIXED,
+    truncates_too_much: Kind.MIXED,
+    does_not_validate_fetches: Kind.MIXED,
+    counts_observers: Kind.MIXED,
+    uses_the_old_voters: Kind.VOTERS,
+    changes_voters_too_early: Kind.VOTERS,
 }
+"""With the kind of run in which each does its harm."""

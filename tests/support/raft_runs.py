@@ -8,15 +8,24 @@ from random import Random
 from support.raft_faults import Faults, Kind
 from support.raft_sim import SETTINGS, World
 
+HASTY = SETTINGS._replace(
+    election_timeout_ms=50,
+    fetch_timeout_ms=100,
+    request_timeout_ms=100,
+    retry_backoff_ms=10,
+    fetch_max_wait_ms=50,
+)
+"""So short that messages overtake the time-outs, and candidates meet."""
 FAULTS_MS = 3_000
 CALM_MS = 40 * SETTINGS.election_timeout_ms
 """Enough for a dozen elections in a row; a quorum without faults needs one or two."""
 
 
 class Run:
-    def __init__(self, seed: int, break_world: Callable[[World], None] | None = None) -> None:
+    def __init__(self, seed: int, kind: Kind | None = None, break_world: Callable[[World], None] | None = None) -> None:
+        """``kind`` is drawn from the seed if it is not given."""
         shape = Random(-seed - 1)
-        kind = shape.choice((Kind.MIXED, Kind.MIXED, Kind.ELECTIONS, Kind.VOTERS))
+        kind = kind or shape.choice((Kind.MIXED, Kind.MIXED, Kind.ELECTIONS, Kind.VOTERS))
         is_about_voters = kind is Kind.VOTERS
         self.world = World(
             seed,
@@ -24,9 +33,7 @@ class Run:
             spare_controllers=shape.choice((2, 3) if is_about_voters else (0, 0, 1)),
             brokers=shape.choice((0, 0, 1)),
             is_static=not is_about_voters and shape.random() < 0.2,
-            settings=SETTINGS._replace(
-                auto_join=shape.random() < 0.2, election_timeout_ms=shape.choice((50, SETTINGS.election_timeout_ms))
-            ),
+            settings=(HASTY if kind is Kind.ELECTIONS else SETTINGS)._replace(auto_join=shape.random() < 0.2),
         )
         if break_world is not None:
             break_world(self.world)
