@@ -48,7 +48,7 @@ class ControllerChannel:
                 if controller.is_active:
                     answer = await asyncio.wait_for(locally(), left)
                 elif address is not None:
-                    answer = await self._clients.call(*address, request, left * 1000, lane=lane)
+                    answer = await self._call(address, epoch, request, left * 1000, lane)
             except TimeoutError:
                 break
             except UnsupportedByPeer as error:
@@ -62,18 +62,40 @@ class ControllerChannel:
             await self._wait_for_leader(epoch, address, min(RETRY_S, max(deadline - loop.time(), 0)))
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"No controller answered in time: {why}.")
 
+    async def _call(
+        self, address: tuple[str, int], epoch: int, request: Message, timeout_ms: float, lane: str
+    ) -> Message | None:
+        """The answer of the node at ``address``; None if another one leads before it has answered.
+
+        A leader that hangs keeps its connections open. What it has not answered it will not commit: it was deposed.
+        """
+        call = asyncio.ensure_future(self._clients.call(*address, request, timeout_ms, lane=lane))
+        moved = asyncio.ensure_future(
+            self._controller.wait_until(lambda: self._has_moved(epoch, address), timeout_ms / 1000 + 1)
+        )
+        try:
+            await asyncio.wait({call, moved}, return_when=asyncio.FIRST_COMPLETED)
+            return call.result() if call.done() else None
+        finally:
+            for task in (call, moved):
+                task.cancel()
+                task.add_done_callback(_retrieve)
+
+    def _has_moved(self, epoch: int, address: tuple[str, int] | None) -> bool:
+        """Whether somebody else leads now, not merely whether the leader is gone: it may come back."""
+        controller = self._controller
+        found = controller.leader_address
+        return controller.is_active or (found is not None and (controller.leader_epoch, found) != (epoch, address))
+
     async def _wait_for_leader(self, epoch: int, address: tuple[str, int] | None, timeout_s: float) -> None:
         """Until leadership moves, or a moment later: the leader may be the same and come back."""
-        controller = self._controller
-
-        def has_moved() -> bool:
-            return controller.leader_epoch != epoch or controller.leader_address != address or controller.is_active
-
         with contextlib.suppress(TimeoutError, ApiError):
-            if address is None and not controller.is_active:
-                await controller.wait_until(has_moved, timeout_s)
-            else:
-                await asyncio.sleep(timeout_s)
+            await self._controller.wait_until(lambda: self._has_moved(epoch, address), timeout_s)
+
+
+def _retrieve(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 def denies_being_controller(response: Message) -> bool:

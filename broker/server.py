@@ -8,7 +8,6 @@ leave the quorum.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 
