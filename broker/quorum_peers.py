@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.network.client import CallFailed, NodeClients, UnsupportedByPeer
-from controller.raft_calls import PeerTooOld, PeerUnavailable
+from broker.network.client import CallFailed, ConnectionRefused, NodeClients, UnsupportedByPeer
+from controller.raft_calls import PeerGone, PeerTooOld, PeerUnavailable
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from protocol.schema import Message
@@ -19,5 +19,7 @@ class QuorumPeers:
             return await self._clients.call(host, port, request, timeout_ms, lane=lane)
         except UnsupportedByPeer as error:
             raise PeerTooOld(str(error)) from None
+        except ConnectionRefused as error:
+            raise PeerGone(str(error)) from None
         except CallFailed as error:
             raise PeerUnavailable(str(error)) from None

@@ -24,14 +24,12 @@ from controller.raft.node import RaftNode
 from controller.raft.types import (
     NO_DEADLINE,
     NOBODY,
-    Answered,
     Append,
     Batch,
     Effects,
     ElectionState,
     Endpoint,
     EndQuorumEpoch,
-    Failed,
     Flushed,
     Input,
     LeaderAndEpoch,
@@ -300,8 +298,9 @@ class RaftDriver:
         call.add_done_callback(self._calls.discard)
 
     async def _call(self, peer: int, request: PeerRequest, node: RaftNode) -> None:
-        answer = await call_peer(
+        outcome = await call_peer(
             self._peers,
+            peer,
             self.address_of(peer, request),
             request,
             config=self._config,
@@ -309,7 +308,7 @@ class RaftDriver:
         )
         if self._stopped or self.node is not node:
             return  # asked by a core that is no more
-        self.step(Failed(peer, request) if answer is None else Answered(peer, request, answer))
+        self.step(outcome)
 
     def address_of(self, peer: int, request: PeerRequest | None = None) -> tuple[str, int] | None:
         """Where the peer is reached, or was when its address was last told; a probe names its own target."""

@@ -12,6 +12,8 @@ from controller.image import KRAFT_VERSION_FEATURE
 from controller.raft.types import (
     AddVoter,
     Answer,
+    Answered,
+    Failed,
     Fetch,
     FetchSnapshot,
     PeerAnswer,
@@ -36,6 +38,10 @@ class PeerUnavailable(Exception):
     """No answer: no connection, a lost one, or a time-out."""
 
 
+class PeerGone(PeerUnavailable):
+    """Nobody listens at the peer's address: its process is not there."""
+
+
 class PeerTooOld(PeerUnavailable):
     """The peer is there, but cannot be asked this."""
 
@@ -55,12 +61,27 @@ class NoPeers:
 
 
 async def call_peer(
-    peers: Peers, address: tuple[str, int] | None, request: PeerRequest, *, config: BrokerConfig, cluster_id: str
-) -> PeerAnswer | None:
-    """The answer, or None when there is none to be had now. A log line only for what a person should look at."""
+    peers: Peers,
+    peer: int,
+    address: tuple[str, int] | None,
+    request: PeerRequest,
+    *,
+    config: BrokerConfig,
+    cluster_id: str,
+) -> Answered | Failed:
+    """What the core hears of its request. A log line only for what a person should look at."""
     if address is None:
-        return None
-    host, port = address
+        return Failed(peer, request)
+    try:
+        answer = await _call(peers, *address, request, config, cluster_id)
+    except PeerGone:
+        return Failed(peer, request, refused=True)
+    return Failed(peer, request) if answer is None else Answered(peer, request, answer)
+
+
+async def _call(
+    peers: Peers, host: str, port: int, request: PeerRequest, config: BrokerConfig, cluster_id: str
+) -> PeerAnswer | None:
     timeout_ms = config.controller_quorum_request_timeout_ms
     try:
         if isinstance(request, ProbeVersions):
@@ -83,6 +104,8 @@ async def call_peer(
             return Answer(ErrorCode.UNSUPPORTED_VERSION)
         _warn_once(str(error))
         return None
+    except PeerGone:
+        raise
     except PeerUnavailable as error:
         _log.debug("%s of %s:%d failed: %s", type(request).__name__, host, port, error)
         return None

@@ -38,6 +38,10 @@ class CallFailed(Exception):
     """No response: no connection, a lost one, a time-out, or a peer that does not serve the API."""
 
 
+class ConnectionRefused(CallFailed):
+    """Nobody listens at the address: the process is not there."""
+
+
 class UnsupportedByPeer(CallFailed):
     """The peer answers, but does not serve the API in a version that this node speaks."""
 
@@ -214,6 +218,8 @@ class NodeClient:
             self._not_before = loop.time() + self._backoff_s
             if isinstance(error, CallFailed):
                 raise
+            if isinstance(error, ConnectionRefusedError):
+                raise ConnectionRefused(f"nobody listens at {self.description}") from None
             raise CallFailed(f"no connection to {self.description}: {error or 'it did not answer'}") from None
         self._backoff_s = 0.0
         self._wire = wire

@@ -55,6 +55,13 @@ class Following:
             core.epoch, core.me, last.offset, last.epoch, core.settings.fetch_max_wait_ms, core.log.high_watermark
         )
 
+    def on_refused(self, peer: int) -> None:
+        """The leader's process is gone. Voters stand soon, each after a moment of its own, so that one is the first;
+        the pre-vote keeps a single one that cannot reach a living leader from disturbing the others."""
+        core, role = self._core, self._core.role
+        if isinstance(role, Follower) and role.leader_id == peer:
+            role.leader_is_gone(core.now_ms + core.random.randrange(core.settings.election_timeout_ms // 5 + 1))
+
     def ask_around(self, leader_id: int | None = None) -> int:
         """One fetch at a time to a bootstrap server, or without such to a voter: it tells who leads. The leader last
         known may be there again as well."""

@@ -138,6 +138,8 @@ class RaftNode:
                 core.peers.rest(event.peer, core.now_ms)
                 if isinstance(event.request, ProbeVersions):
                     self._voter_changes.on_probe_failed(event.request)
+                elif event.refused:
+                    self._following.on_refused(event.peer)
         elif isinstance(event, Propose):
             self._leading.propose(event.batch)
         elif isinstance(event, Flushed):

@@ -313,8 +313,11 @@ class Answered(NamedTuple):
 
 
 class Failed(NamedTuple):
+    """``refused``: there is nobody at the peer's address. A leader of which that is true need not be waited for."""
+
     peer: int
     request: PeerRequest
+    refused: bool = False
 
 
 class Propose(NamedTuple):

@@ -51,6 +51,11 @@ class Follower(Role):
         """The leader resigned: stand at this time unless someone else does before."""
         self._deadline_ms = at_ms
 
+    def leader_is_gone(self, at_ms: int) -> None:
+        """Its process is not there: no need to wait for a time-out, nor to keep others from standing."""
+        self.has_fetched = False
+        self._deadline_ms = min(self._deadline_ms, at_ms)
+
     def put_off_voter_change(self, now_ms: int) -> None:
         self.voter_change_ms = now_ms + self._fetch_timeout_ms
 
