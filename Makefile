@@ -7,7 +7,7 @@ STAMPS := $(VENV)/.stamps
 CONFIG ?= config/server.properties
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run test lint bench bench-quick clean distclean java jars
+.PHONY: help setup setup-test run test soak lint bench bench-quick clean distclean java jars
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -21,6 +21,9 @@ run: $(STAMPS)/run ## start one node on port 9092 (CONFIG=path for another prope
 
 test: $(STAMPS)/test lint java jars ## lint, then all tests
 	$(BIN)/python -m pytest
+
+soak: $(STAMPS)/test ## 100,000 simulated histories of the metadata quorum (SEEDS=n for another number)
+	cd tests && ../$(BIN)/python -m support.raft_soak $(SEEDS)
 
 lint: $(STAMPS)/test ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@ nor vanishes, and a leader has all of it; logs agree up to the high watermark; w
 the end everything is mended: a leader must emerge and commit, and all logs become equal.
 
 A failing seed can be run alone: ``BARNABAS_SIM_SEED=<seed> pytest tests/sim/test_sim_raft.py``. ``make soak`` runs
-100,000 seeds (``BARNABAS_RAFT_SEEDS``) in as many processes as there are cores.
+100,000 of them in as many processes as there are cores.
 """
 
 from __future__ import annotations
