@@ -428,14 +428,14 @@ class World:
         if not arrived and self.rng.random() < 0.5:
             self.at(self.now + self.rng.randrange(1, 400), self._fail, node, node.incarnation, peer, request)
 
-    def _fail(self, node: SimNode, incarnation: int, peer: int, request: PeerRequest) -> None:
+    def _fail(self, node: SimNode, incarnation: int, peer: int, request: PeerRequest, refused: bool = False) -> None:
         if node.incarnation == incarnation:
-            node.when_awake(lambda: node.step(Failed(peer, request)))
+            node.when_awake(lambda: node.step(Failed(peer, request, refused)))
 
     def _arrive(self, source: SimNode, incarnation: int, peer: int, target_id: int, request: PeerRequest) -> None:
         target = self.nodes.get(target_id)
         if target is None or target.node is None:
-            self.at(self.now + 2, self._fail, source, incarnation, peer, request)
+            self.at(self.now + 2, self._fail, source, incarnation, peer, request, True)
             return
 
         def answer(who: SimNode, answer: PeerAnswer) -> None:
