@@ -36,6 +36,7 @@ class Checks:
         self.snapshots: dict[OffsetEpoch, tuple[VoterSet | None, int]] = {}
         self._seen: dict[int, tuple[int, int, int]] = {}
         self._spoken: dict[int, int] = {}
+        self._ready: set[int] = set()
         self._ends: list[int] = []
         self._epochs: list[int] = []
         """In which each was committed, or at the latest."""
@@ -71,6 +72,10 @@ class Checks:
             raise Violation(f"two leaders in epoch {epoch}: node {known} and node {sim.id}")
         if self._acting.get(epoch, sim.incarnation) != sim.incarnation:
             raise Violation(f"node {sim.id} leads epoch {epoch} again after a crash")
+        if epoch not in self._ready and sim.node.leadership.is_ready:
+            self._ready.add(epoch)
+            if sim.node.high_watermark < self._committed_before(epoch):
+                raise Violation(f"clients of node {sim.id} would see the high watermark fall from epoch to epoch")
 
     def on_acting(self, sim: Checked, epoch: int) -> None:
         self._acting[epoch] = sim.incarnation
@@ -78,9 +83,11 @@ class Checks:
     def on_elected(self, sim: Checked) -> None:
         """A leader holds everything that was committed in earlier epochs: followers take its word for it. One that was
         elected long ago and only hears of it now need not know what later leaders did."""
-        earlier = [index for index, epoch in enumerate(self._epochs) if epoch < sim.node.epoch]
-        if earlier:
-            self._compare(sim, sim.log.start.offset, self._ends[earlier[-1]])
+        self._compare(sim, sim.log.start.offset, self._committed_before(sim.node.epoch))
+
+    def _committed_before(self, epoch: int) -> int:
+        earlier = [end for end, committed in zip(self._ends, self._epochs, strict=True) if committed < epoch]
+        return earlier[-1] if earlier else 0
 
     def _compare(self, sim: Checked, start: int, end: int) -> None:
         """The node's log between two offsets is history, or becomes it."""
