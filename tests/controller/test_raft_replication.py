@@ -297,9 +297,9 @@ def test_a_truncated_voter_set_no_longer_counts() -> None:
 
 
 def test_a_follower_without_leader_stands(follower: Hand) -> None:
-    follower.wait(SETTINGS.fetch_timeout_ms - 1)
+    follower.wait(SETTINGS.fetch_timeout_ms * 9 // 10 - 1)
     assert follower.node.role_name == "Follower"
-    effects = follower.wait(1)
+    effects = follower.wait(SETTINGS.fetch_timeout_ms // 10 + 1)
     assert follower.node.role_name == "Prospective"
     assert follower.sent(Vote, effects)
 

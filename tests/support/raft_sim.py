@@ -94,6 +94,8 @@ class SimNode:
         self.timers = 0
         self.is_syncing = False
         self.outbox: list[tuple[int, Send | Reply]] = []
+        self.unanswered: dict[object, tuple[Any, ...]] = {}
+        """Requests of peers by token, with what tells the peer that its connection broke."""
         self.proposals: list[tuple[int, int, object]] = []
         self.led_epoch = -1
 
@@ -139,8 +141,13 @@ class SimNode:
         self.step(Tick())
 
     def crash(self) -> None:
+        """Its connections break; some peers notice at once."""
         self.node = None
         self.disk.crash(self.world.rng)
+        unanswered, self.unanswered = self.unanswered, {}
+        for failure in unanswered.values():
+            if self.world.rng.random() < 0.5:
+                self.world.at(self.world.now + self.world.rng.randrange(1, 10), *failure)
 
     def when_awake(self, action: Callable[[], None]) -> None:
         """A frozen node gets everything when it is thawed, in the old order; a dead one gets nothing."""
@@ -439,12 +446,15 @@ class World:
             return
 
         def answer(who: SimNode, answer: PeerAnswer) -> None:
+            who.unanswered.pop(token, None)
             self._travel(who.id, source.id, self._return, source, incarnation, peer, request, answer)
 
+        token = answer
         if isinstance(request, ProbeVersions):
             answer(target, VersionsAnswer(ErrorCode.NONE, 0, 1))
         else:
-            target.when_awake(lambda: target.step(Received(answer, request)))
+            target.unanswered[token] = (self._fail, source, incarnation, peer, request)
+            target.when_awake(lambda: target.step(Received(token, request)))
 
     def _return(self, source: SimNode, incarnation: int, peer: int, request: PeerRequest, answer: PeerAnswer) -> None:
         if source.incarnation == incarnation:
