@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from support.raft_disk import SimLog
 
 from controller.raft.node import RaftNode
-from controller.raft.types import Batch, OffsetEpoch, VoterSet
+from controller.raft.types import Batch, OffsetEpoch, ReplicaKey, VoterSet
 
 
 class Violation(AssertionError):
@@ -19,6 +19,7 @@ class Checked(Protocol):
     """What the checks look at in a simulated node."""
 
     id: int
+    key: ReplicaKey
     incarnation: int
     node: Any
     log: SimLog
@@ -35,7 +36,7 @@ class Checks:
         self.acknowledged: set[object] = set()
         self.snapshots: dict[OffsetEpoch, tuple[VoterSet | None, int]] = {}
         self._seen: dict[int, tuple[int, int, int]] = {}
-        self._spoken: dict[int, int] = {}
+        self._spoken: dict[ReplicaKey, int] = {}
         self._ready: set[int] = set()
         self._ends: list[int] = []
         self._epochs: list[int] = []
@@ -50,7 +51,7 @@ class Checks:
         epoch, high_watermark = node.epoch, node.high_watermark
         incarnation, last_epoch, last_high_watermark = self._seen.get(sim.id, (-1, 0, 0))
         if incarnation != sim.incarnation:
-            last_epoch, last_high_watermark = self._spoken.get(sim.id, 0), sim.log.start.offset
+            last_epoch, last_high_watermark = self._spoken.get(sim.key, 0), sim.log.start.offset
             self._compare(sim, sim.log.start.offset, high_watermark)
         if epoch < last_epoch:
             raise Violation(f"node {sim.id} fell from epoch {last_epoch} to {epoch}")
@@ -113,9 +114,9 @@ class Checks:
             if self._at(batch.base_offset) == batch:
                 raise Violation(f"node {sim.id} cuts {batch}, which is committed")
 
-    def on_spoken(self, node_id: int, epoch: int) -> None:
-        """An epoch that others have heard of must not be forgotten."""
-        self._spoken[node_id] = max(self._spoken.get(node_id, 0), epoch)
+    def on_spoken(self, key: ReplicaKey, epoch: int) -> None:
+        """An epoch that others have heard of must not be forgotten, except with the disk."""
+        self._spoken[key] = max(self._spoken.get(key, 0), epoch)
 
     def on_snapshot(self, snapshot_id: OffsetEpoch, voters: VoterSet | None, kraft_version: int) -> None:
         """A snapshot is history up to its end: whoever takes it, it says the same."""

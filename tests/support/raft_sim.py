@@ -421,14 +421,14 @@ class World:
             self.checks.on_acting(node, node.node.epoch)
         if isinstance(message, Reply):
             if not isinstance(message.answer, VersionsAnswer):
-                self.checks.on_spoken(node.id, message.answer.epoch)
+                self.checks.on_spoken(node.key, message.answer.epoch)
             message.token(node, message.answer)
             if isinstance(message.answer, Answer) and message.answer.granted:
                 self.on_vote(node)
             return
         request = message.request
         if isinstance(request, Vote) and not request.pre_vote:
-            self.checks.on_spoken(node.id, request.epoch)
+            self.checks.on_spoken(node.key, request.epoch)
         peer = message.peer
         target_id = self.bootstrap[bootstrap_index(peer)] if peer < 0 else peer
         arrived = self._travel(node.id, target_id, self._arrive, node, node.incarnation, peer, target_id, request)
