@@ -27,8 +27,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="a setting that wins over the file; may be given several times",
     )
-    from cli import pipeline, storage
+    from cli import cluster, pipeline, storage
 
+    cluster.add_parser(commands)
     storage.add_parser(commands)
     pipeline.add_parser(commands)
     return made
@@ -45,6 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from cli.server_start import server_start
 
         return server_start(options.properties, options.override)
+    if options.command == "cluster":
+        from cli.cluster import cluster
+
+        return cluster(options)
     if options.command == "storage":
         from cli.storage import storage
 
