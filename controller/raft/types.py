@@ -5,10 +5,9 @@
 1. Effects are performed in the order in which the steps returned them.
 2. Everything in ``persist`` of a step is durable before a message of the same or a later step with ``after_persist``
    leaves. That is what a vote or an acknowledged offset rests on.
-   An ``ElectionState`` is durable before *any* message of the same or a later step leaves, and before batches
-   of the same or a later step are reported ``Flushed``; ``after_persist`` being False only frees a message from waiting
-   for the log. A leader that forgot that it led could lead the same epoch
-   twice, with another log.
+   An ``ElectionState`` is durable before *any* message of the same or a later step leaves, and before batches of the
+   same or a later step are reported ``Flushed``; ``after_persist`` being False only frees a message from waiting for
+   the log. A leader that forgot that it led could lead the same epoch twice, with another log.
 3. Once appended batches are durable (a leader's or a follower's), it says so with ``Flushed``; a leader counts itself
    towards the majority only then. A sync that was under way while the log was cut does not count for what came after.
 4. It calls ``step(now_ms, Tick())`` at ``Effects.deadline_ms`` at the latest, and once at start.
@@ -18,6 +17,8 @@
 6. Where a peer is to be found: ``node.endpoints_of(peer)``; empty for bootstrap servers (ids below -1), whose
    addresses the driver has: ``bootstrap_index(peer)`` is the position in its list.
 7. Records of batches lie densely: control record ``i`` of a batch has the offset ``base_offset + i``.
+8. ADDED: a ``RaftError`` other than ``NotLeader`` out of ``step`` ends this node's part in the quorum, as a failed disk
+   does: what is committed contradicts itself, or the core is broken. Nobody may go on with it; one line in the log.
 """
 
 from __future__ import annotations
