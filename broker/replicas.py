@@ -106,9 +106,11 @@ class ReplicaManager:
 
     def _apply_topic(self, topic: TopicImage) -> None:
         for index, image in topic.partitions.items():
-            if self.node_id not in image.replicas:
-                continue
             partition = self._by_name.get((topic.name, index))
+            if self.node_id not in image.replicas:
+                if partition is not None and partition.topic_id == topic.topic_id:
+                    self._give_up(partition)
+                continue
             try:
                 if partition is None:
                     partition = self._open(topic, index, image)
@@ -163,13 +165,16 @@ class ReplicaManager:
     def _delete_topic(self, topic: TopicImage) -> None:
         for index in topic.partitions:
             partition = self._by_name.get((topic.name, index))
-            if partition is None or partition.topic_id != topic.topic_id:
-                continue
-            self._forget(partition)
-            try:
-                self.logs.delete(partition.log)
-            except StorageError as error:
-                log.error("the log of %s could not be deleted: %s", partition, error)
+            if partition is not None and partition.topic_id == topic.topic_id:
+                self._give_up(partition)
+
+    def _give_up(self, partition: Partition) -> None:
+        """Deleted, or moved to other brokers: its records are theirs to keep."""
+        self._forget(partition)
+        try:
+            self.logs.delete(partition.log)
+        except StorageError as error:
+            log.error("the log of %s could not be deleted: %s", partition, error)
 
     def _apply_config(self, topic: TopicImage) -> None:
         config = self.log_config(topic.name)

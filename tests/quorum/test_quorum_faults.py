@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.metadata import create, register_broker, topic
+from support.metadata import create, heartbeat, register_broker, topic
 from support.quorum_in_process import InProcessQuorum, until
 
 from controller.checkpoint import list_snapshots
@@ -176,6 +176,37 @@ async def test_a_follower_that_is_far_behind_gets_the_snapshot(tmp_path: Path) -
         await quorum.stop(behind)
         await quorum.start(behind)
         await until(lambda: knows(quorum.network.nodes[behind], *names))
+    finally:
+        await quorum.stop()
+
+
+async def test_the_active_controller_fences_silent_brokers_and_shows_that_it_lives(tmp_path: Path) -> None:
+    quorum = InProcessQuorum(
+        tmp_path,
+        broker_session_timeout_ms="300",
+        broker_heartbeat_interval_ms="100",
+        metadata_max_idle_interval_ms="50",
+    )
+    await quorum.start()
+    try:
+        leader = await quorum.leader()
+        await until(lambda: leader.image.features.metadata_version > 0)
+        epoch = await register_broker(leader, BROKER)
+        assert await created(leader, "a") == [0]
+        assert leader.image.topics_by_name["a"].partitions[0].leader == BROKER
+        for _ in range(8):
+            await asyncio.sleep(0.05)
+            assert not (await leader.on_broker_heartbeat(heartbeat(leader, epoch, BROKER))).is_fenced
+        await until(lambda: leader.image.brokers[BROKER].fenced)
+        assert leader.image.topics_by_name["a"].partitions[0].leader == -1
+        before = leader.image.offset
+        await until(lambda: all(one.image.offset > before + 3 for one in quorum.network.nodes.values()))
+        # A new controller holds nobody responsible for heartbeats that it did not see, but then the same holds.
+        assert not (await leader.on_broker_heartbeat(heartbeat(leader, epoch, BROKER))).is_fenced
+        await quorum.stop(leader.controller_id)
+        next_leader = await quorum.leader()
+        assert not next_leader.image.brokers[BROKER].fenced
+        await until(lambda: next_leader.image.brokers[BROKER].fenced)
     finally:
         await quorum.stop()
 
