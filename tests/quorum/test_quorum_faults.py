@@ -211,6 +211,54 @@ async def test_the_active_controller_fences_silent_brokers_and_shows_that_it_liv
         await quorum.stop()
 
 
+async def test_static_voters_lead_and_store_no_voters(tmp_path: Path) -> None:
+    """controller.quorum.voters, kraft.version 0: as Apache Kafka had it before KIP-853."""
+    quorum = InProcessQuorum(tmp_path, static=True)
+    await quorum.start()
+    try:
+        for round_number in range(3):
+            leader = await quorum.leader()
+            if round_number == 0:
+                await until(lambda c=leader: c.image.features.metadata_version > 0)  # type: ignore[misc]
+                await register_broker(leader, BROKER)
+            assert await created(leader, f"t{round_number}") == [0]
+            assert (leader.kraft_version, leader.voter_ids) == (0, frozenset({1, 2, 3}))
+            await leader._snapshotter.write()
+            assert leader.log.log_state().voter_sets == ()
+            await quorum.crash(leader.controller_id)
+            await quorum.leader()
+            await quorum.start(leader.controller_id)
+        await until(lambda: all(knows(one, "t0", "t1", "t2") for one in quorum.network.nodes.values()))
+    finally:
+        await quorum.stop()
+
+
+async def test_a_controller_joins_by_itself(tmp_path: Path) -> None:
+    quorum = InProcessQuorum(tmp_path, joining=1, controller_quorum_auto_join_enable="true")
+    await quorum.start(1, 2, 3)
+    try:
+        leader = await quorum.leader()
+        await until(lambda: leader.image.features.metadata_version > 0)
+        await quorum.start(4)
+        await until(lambda: leader.voter_ids == frozenset({1, 2, 3, 4}))
+        joined = quorum.network.nodes[4]
+        await until(lambda: joined.raft.node.is_voter)
+        # Now three of four must agree: with two of them gone nothing is decided, with one of them gone it is.
+        await register_broker(leader, BROKER)
+        gone = [node for node in (1, 2, 3) if node != leader.controller_id]
+        await quorum.stop(gone[0])
+        assert await created(leader, "a") == [0]
+        await quorum.stop(gone[1])
+        assert (await created(leader, "b", timeout_ms=200))[0] in (
+            ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.NOT_CONTROLLER,
+        )
+        await quorum.start(*gone)
+        await until(lambda: any(one.is_active for one in quorum.network.nodes.values()))
+    finally:
+        await quorum.stop()
+
+
 async def test_a_damaged_snapshot_is_refused_by_name(quorum: InProcessQuorum) -> None:
     leader = await quorum.leader()
     assert await created(leader, "a") == [0]

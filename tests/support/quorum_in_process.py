@@ -19,7 +19,7 @@ from controller.controller import Controller
 from controller.raft_calls import PeerGone, PeerUnavailable
 from controller.storage_format import ensure_formatted
 from protocol.messages import response_class
-from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from protocol.schema import Message
 from protocol.uuids import Uuid
 
@@ -61,7 +61,9 @@ class _Peers:
                 controller = self._network.nodes.get(target)
                 if controller is None:
                     raise PeerGone(f"nobody at {port}")
-                assert not isinstance(request, ApiVersionsRequest), "no test adds a voter here"
+                if isinstance(request, ApiVersionsRequest):
+                    feature = SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
+                    return ApiVersionsResponse(supported_features=[feature])
                 version = request.MAX_VERSION
                 received = type(request).decode(request.encode(version), version)
                 answer = await controller.serve_raft(received, "CONTROLLER")
@@ -81,20 +83,27 @@ class _Peers:
 
 
 class InProcessQuorum:
-    def __init__(self, directory: Path, count: int = 3, **settings: str) -> None:
+    """`joining` nodes are formatted without a quorum: they find the others and ask to be let in."""
+
+    def __init__(
+        self, directory: Path, count: int = 3, *, joining: int = 0, static: bool = False, **settings: str
+    ) -> None:
         self.network = Network()
         self.disks: dict[int, FakeDisk] = {}
         self._directory = directory
         self._settings = {**FAST, **{name.replace("_", "."): value for name, value in settings.items()}}
-        self._ids = list(range(1, count + 1))
+        self._static = static
+        self._voters = list(range(1, count + 1))
+        self._ids = list(range(1, count + joining + 1))
         directories = {node_id: Uuid.random() for node_id in self._ids}
-        initial = ",".join(f"{i}@127.0.0.1:{20_000 + i}:{directories[i]}" for i in self._ids)
+        initial = ",".join(f"{i}@127.0.0.1:{20_000 + i}:{directories[i]}" for i in self._voters)
         for node_id in self._ids:
             home = directory / f"node{node_id}"
             home.mkdir()
             file = directory / f"{node_id}.properties"
             file.write_text("".join(f"{name}={value}\n" for name, value in self._properties(node_id).items()))
-            arguments = ["--cluster-id", CLUSTER_ID, "--config", str(file), "--initial-controllers", initial]
+            flags = ["--initial-controllers", initial] if node_id in self._voters else ["--no-initial-controllers"]
+            arguments = ["--cluster-id", CLUSTER_ID, "--config", str(file), *([] if static else flags)]
             assert barnabas(["storage", "format", *arguments]) == 0
             self.disks[node_id] = FakeDisk(home)
 
@@ -110,10 +119,17 @@ class InProcessQuorum:
             "node.id": str(node_id),
             "listeners": f"CONTROLLER://127.0.0.1:{20_000 + node_id}",
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.bootstrap.servers": ",".join(f"127.0.0.1:{20_000 + i}" for i in self._ids),
+            **self._quorum(),
             "log.dirs": str(self.data(node_id)),
             **self._settings,
         }
+
+    def _quorum(self) -> dict[str, str]:
+        if self._static:
+            voters = ",".join(f"{i}@127.0.0.1:{20_000 + i}" for i in self._voters)
+            return {"controller.quorum.voters": voters}
+        servers = ",".join(f"127.0.0.1:{20_000 + i}" for i in self._ids)
+        return {"controller.quorum.bootstrap.servers": servers}
 
     async def start(self, *node_ids: int) -> None:
         for node_id in node_ids or self._ids:
