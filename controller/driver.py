@@ -40,6 +40,7 @@ from controller.raft.types import (
     PeerRequest,
     ProbeVersions,
     Propose,
+    RaftError,
     Received,
     ReplicaKey,
     Reply,
@@ -78,6 +79,9 @@ class Follower(Protocol):
 
     def on_disk_failed(self, error: StorageError) -> None:
         """The metadata log can no longer be written; this node leads nothing any more."""
+
+    def on_contradiction(self, error: RaftError) -> None:
+        """The quorum's messages, or the disk, contradict what is committed here."""
 
 
 class RaftDriver:
@@ -222,6 +226,10 @@ class RaftDriver:
         except StorageError as error:
             self._inputs.clear()
             self._restart_core(error)
+        except RaftError as error:  # what it was told contradicts what is committed: no node may go on from there
+            self._inputs.clear()
+            self._leave()
+            self._follower.on_contradiction(error)
         finally:
             self._stepping = False
         self._tell()
