@@ -93,7 +93,7 @@ class Connection:
         self.peer = peer
         self.local_address = local_address
         self.client_id: str | None = None
-        self.reader = FrameReader(server.scratch, server.settings.request_max_bytes)
+        self.reader = FrameReader(server.scratch, server.settings.request_max_bytes, server.buffers)
         self.last_active = server.clock()
         self.closed = False
         self.draining = False
