@@ -12,7 +12,7 @@ wants no response (Produce with acks=0). The connection encodes and writes respo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from protocol.schema import Message
 
@@ -74,6 +74,19 @@ class RequestContext:
         """Called with the reason. Produce with acks=0 has no other way to tell of a failure."""
 
 
+class Repeat(Protocol):
+    """A shorter way for requests that repeat an earlier one of the same connection in all but their payload."""
+
+    is_stale: bool
+
+    def answer(self, frame: memoryview) -> bytes | None:
+        """The response frame, or None if this request is not such a one."""
+
+
+RememberFunction = Callable[["RequestContext", memoryview, Any, bytes | None], tuple[bytes | None, Repeat | None]]
+"""Called after a request was answered at once, with what the last such call returned first."""
+
+
 class HandlerEntry(NamedTuple):
     """One served API. ApiVersions is derived from these, so what is listed is what works."""
 
@@ -83,6 +96,7 @@ class HandlerEntry(NamedTuple):
     max_version: int
     advertised_min_version: int
     """May be lower than min_version: KAFKA-18659, librdkafka wants to see Produce from version 0 on."""
+    remember: RememberFunction | None = None
 
 
 HANDLERS: dict[int, HandlerEntry] = {}
@@ -94,6 +108,7 @@ def handler(
     min_version: int | None = None,
     max_version: int | None = None,
     advertised_min_version: int | None = None,
+    remember: RememberFunction | None = None,
 ) -> Callable[[_Handler], _Handler]:
     """Registers a handler for all stable versions of `request`, or for those between the given ones."""
     lowest = request.MIN_VERSION if min_version is None else min_version
@@ -105,7 +120,7 @@ def handler(
         if key in HANDLERS:
             raise RuntimeError(f"two handlers for {request.__name__}: {HANDLERS[key].function} and {function}")
         advertised = lowest if advertised_min_version is None else advertised_min_version
-        HANDLERS[key] = HandlerEntry(request, function, lowest, highest, advertised)
+        HANDLERS[key] = HandlerEntry(request, function, lowest, highest, advertised, remember)
         return function
 
     return register

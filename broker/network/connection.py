@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from broker.api import RequestContext
+from broker.api import Repeat, RequestContext
 from broker.network.frames import FrameReader
 from broker.network.routes import Route
 from broker.network.transport import Part, Transport
@@ -66,6 +66,8 @@ class Connection:
         "_on_close_requested",
         "_paused",
         "_pending_bytes",
+        "_repeat",
+        "_repeated_prefix",
         "_slots",
         "_waits_for_memory",
         "client_id",
@@ -97,6 +99,9 @@ class Connection:
         self.last_active = server.clock()
         self.closed = False
         self.draining = False
+        self._repeat: Repeat | None = None
+        """The shorter way for a request like the last ones."""
+        self._repeated_prefix: bytes | None = None
         self._slots: deque[Slot] = deque()
         self._pending_bytes = 0
         self._memory_held = 0
@@ -168,6 +173,13 @@ class Connection:
     def _handle(self, frame: memoryview) -> None:
         server = self.server
         server.counters.requests += 1
+        if self._repeat is not None and not self._slots:
+            answer = self._repeat.answer(frame)
+            if answer is not None:
+                if self._repeat.is_stale:
+                    self._repeat = self._repeated_prefix = None
+                self.transport.send([answer])
+                return
         api_key, version, correlation_id, client_id, offset = parse_request_header(frame)
         self.client_id = client_id
         route = server.router.find(api_key, version)
@@ -198,6 +210,8 @@ class Connection:
                     self._wait_for_turn(route, correlation_id, parts)
                 else:
                     self.transport.send(parts)
+                if route.remember is not None:
+                    self._repeated_prefix, self._repeat = route.remember(context, frame, request, self._repeated_prefix)
             elif result is not None:
                 future = asyncio.ensure_future(result)
                 slot = Slot(self, route, correlation_id, cost)
