@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from protocol.schema import Message
 
 if TYPE_CHECKING:
+    from broker.network.transport import Part
     from broker.server import Broker
     from config.broker import Listener
 
@@ -79,12 +80,13 @@ class Repeat(Protocol):
 
     is_stale: bool
 
-    def answer(self, frame: memoryview) -> bytes | None:
+    def answer(self, frame: memoryview) -> list[Part] | None:
         """The response frame, or None if this request is not such a one."""
 
 
-RememberFunction = Callable[["RequestContext", memoryview, Any, bytes | None], tuple[bytes | None, Repeat | None]]
-"""Called after a request was answered at once, with what the last such call returned first."""
+RememberFunction = Callable[["RequestContext", memoryview, Any, object], tuple[object, Repeat | None]]
+"""Called after a request was answered at once, with what the last such call returned first: what two requests must
+have in common to be alike."""
 
 
 class HandlerEntry(NamedTuple):

@@ -300,7 +300,7 @@ def shared_default(struct: type[Struct]) -> Struct:
     made = _shared_defaults.get(struct)
     if made is None:
         space = {"__slots__": (), "__setattr__": _refuse_change}
-        frozen = type.__new__(StructMeta, struct.__name__, (struct,), space)
+        frozen = cast("type[Struct]", type.__new__(StructMeta, struct.__name__, (struct,), space))
         made = _shared_defaults[struct] = object.__new__(frozen)
         for declared in struct.FIELDS:
             object.__setattr__(made, declared.name, declared.default_value())
@@ -318,7 +318,6 @@ class Struct(metaclass=StructMeta):
 
     # Tagged fields of a newer peer, kept so that passing a message on loses nothing. None if there are none.
     __slots__ = ("_unknown_tags",)
-    _unknown_tags: dict[int, bytes] | None
     FIELDS: ClassVar[tuple[Field, ...]]
 
     @classmethod
@@ -327,7 +326,7 @@ class Struct(metaclass=StructMeta):
 
     def __init__(self) -> None:
         """Of structs without fields; those with fields get a constructor of their own."""
-        self._unknown_tags = None
+        self._unknown_tags: dict[int, bytes] | None = None
 
     def items(self) -> Iterator[tuple[str, Any]]:
         for declared in self.FIELDS:

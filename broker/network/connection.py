@@ -67,7 +67,7 @@ class Connection:
         "_paused",
         "_pending_bytes",
         "_repeat",
-        "_repeated_prefix",
+        "_repeated",
         "_slots",
         "_waits_for_memory",
         "client_id",
@@ -101,7 +101,7 @@ class Connection:
         self.draining = False
         self._repeat: Repeat | None = None
         """The shorter way for a request like the last ones."""
-        self._repeated_prefix: bytes | None = None
+        self._repeated: object = None
         self._slots: deque[Slot] = deque()
         self._pending_bytes = 0
         self._memory_held = 0
@@ -173,12 +173,13 @@ class Connection:
     def _handle(self, frame: memoryview) -> None:
         server = self.server
         server.counters.requests += 1
-        if self._repeat is not None and not self._slots:
-            answer = self._repeat.answer(frame)
+        repeat = self._repeat
+        if repeat is not None and not self._slots:
+            answer = repeat.answer(frame)
+            if repeat.is_stale:
+                self._repeat = self._repeated = None
             if answer is not None:
-                if self._repeat.is_stale:
-                    self._repeat = self._repeated_prefix = None
-                self.transport.send([answer])
+                self.transport.send(answer)
                 return
         api_key, version, correlation_id, client_id, offset = parse_request_header(frame)
         self.client_id = client_id
@@ -211,7 +212,7 @@ class Connection:
                 else:
                     self.transport.send(parts)
                 if route.remember is not None:
-                    self._repeated_prefix, self._repeat = route.remember(context, frame, request, self._repeated_prefix)
+                    self._repeated, self._repeat = route.remember(context, frame, request, self._repeated)
             elif result is not None:
                 future = asyncio.ensure_future(result)
                 slot = Slot(self, route, correlation_id, cost)

@@ -44,8 +44,8 @@ _RECORD_ERRORS = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
 
 
 def remember(
-    ctx: RequestContext, frame: memoryview, request: ProduceRequest, last: bytes | None
-) -> tuple[bytes | None, RepeatedProduce | None]:
+    ctx: RequestContext, frame: memoryview, request: ProduceRequest, last: object
+) -> tuple[object, RepeatedProduce | None]:
     """After a request that went well: what it has in common with the next one, and if it was like the `last` one
     already, a shorter way for those that follow."""
     prefix = common_prefix(ctx, frame, request)

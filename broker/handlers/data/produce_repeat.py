@@ -14,6 +14,7 @@ from struct import Struct
 
 from broker.api import RequestContext
 from broker.clock import now_ms
+from broker.network.transport import Part
 from broker.partition import Partition
 from protocol.errors import ApiError, DecodeError
 from protocol.header import encode_response_header
@@ -118,8 +119,8 @@ class RepeatedProduce:
         version = self._context.api_version
         return encode_response_header(self._context.api_key, version, correlation_id)[4:], response.encode(version)
 
-    def answer(self, frame: memoryview) -> bytes | None:
-        """The whole response frame, or None: this is another request, and nothing has been done about it."""
+    def answer(self, frame: memoryview) -> list[Part] | None:
+        """The response frame, or None: this is another request, and nothing has been done about it."""
         start = self._start
         if frame[:4] != self._head or frame[_AFTER_CORRELATION:start] != self._prefix or frame[-3:] != _NO_TAGS:
             return None
@@ -139,5 +140,5 @@ class RepeatedProduce:
         except (ApiError, StorageError) as error:
             self.is_stale = True
             tags, body = self._encoded(correlation_id, self._refuse(self._context, self._request, partition, error))
-            return _PREFIX.pack(4 + len(tags) + len(body), correlation_id) + tags + body
-        return self._pack(correlation_id, done.first_offset, done.log_append_time, done.log_start_offset)
+            return [_PREFIX.pack(4 + len(tags) + len(body), correlation_id) + tags + body]
+        return [self._pack(correlation_id, done.first_offset, done.log_append_time, done.log_start_offset)]
