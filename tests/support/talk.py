@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from types import TracebackType
 from typing import Any, Self
 
+from support.processes import POLL_INTERVAL_S
 from support.wire import Wire
 
 from protocol.errors import ErrorCode
@@ -17,7 +19,7 @@ from protocol.schema import Message, Struct
 from protocol.uuids import Uuid
 
 _MEMBER_ID = re.compile(r"\b([\w.]+(?:-[a-z]+)*)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
-_SETTLE_TRIES = 200
+_SETTLE_TIMEOUT_S = 20  # a coordinator that reads its log on two busy cores
 
 # Texts are each server's own; a group's members come in the order of a hash map.
 _LEFT_OUT = frozenset(("error_message", "throttle_time_ms"))
@@ -64,19 +66,19 @@ class Talk:
     def until(self, request: Message, version: int, done: Any) -> Any:
         """Repeats a question, without noting it, until the answer is as wished: Apache Kafka answers some changes
         before all of its parts know of them."""
-        for _ in range(_SETTLE_TRIES):
+        deadline = time.monotonic() + _SETTLE_TIMEOUT_S
+        while True:
             response = self.wire.ask(request, version)
             if done(response):
                 return response
-        raise AssertionError(f"never settled: {request} -> {response}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"never settled: {request} -> {response}")
+            time.sleep(POLL_INTERVAL_S)
 
     def find_coordinator(self, group_id: str) -> None:
         """The first search creates `__consumer_offsets`, after which Apache Kafka needs a moment."""
-        for _ in range(_SETTLE_TRIES):
-            answer = self.wire.ask(FindCoordinatorRequest(coordinator_keys=[group_id]), 4)
-            if answer.coordinators[0].error_code == 0:
-                return
-        raise AssertionError(f"no coordinator for {group_id}")
+        search = FindCoordinatorRequest(coordinator_keys=[group_id])
+        self.until(search, 4, lambda answer: answer.coordinators[0].error_code == 0)
 
     def create_topic(self, name: str, partitions: int = 1) -> Uuid:
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
