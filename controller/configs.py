@@ -146,7 +146,7 @@ def check_entries(changes: Sequence[Change]) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     nulls = [c.name for c in changes if c.value is None and c.operation != Operation.DELETE]
     if nulls:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
 
 
 def _check_operations(changes: Sequence[Change]) -> None:
