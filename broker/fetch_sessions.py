@@ -196,7 +196,7 @@ class FetchSessionCache:
         """A new session, or none when the cache is full of sessions with a better claim."""
         session = FetchSession(self._new_id(), by_id, False, now_ms)
         session.change(request)
-        if not session.partitions or not self._make_room(len(session.partitions), now_ms):
+        if not self._make_room(len(session.partitions), now_ms):
             return None
         self._sessions[session.id] = session
         return session

@@ -18,7 +18,7 @@ log = logging.getLogger("broker.main")
 
 
 def run(properties: str, overrides: Sequence[str], version: str) -> int:
-    """Runs until a signal. 0 after a graceful stop; 1, and one line on stderr, when the node cannot start."""
+    """Runs until a signal. 0 after a graceful stop; 1, and one line on stderr, when the node cannot start or go on."""
     try:
         config = BrokerConfig.load(properties, overrides)
     except ConfigError as error:
@@ -36,7 +36,7 @@ async def _serve(config: BrokerConfig, version: str) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop, number)
-    broker = Broker(config)
+    broker = Broker(config, give_up=stop.set)
     try:
         await broker.start()
     except (ConfigError, StartError) as error:
@@ -47,7 +47,7 @@ async def _serve(config: BrokerConfig, version: str) -> int:
     await stop.wait()
     await broker.stop()
     log.info("stopped")
-    return 0
+    return 1 if broker.has_given_up else 0
 
 
 def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from broker.api import HANDLERS, HandlerEntry
 from broker.coordinator.service import GroupService
@@ -31,6 +31,7 @@ from controller.storage_format import FormatError, ensure_formatted
 from protocol.errors import ApiError
 from protocol.messages import CONTROLLER_APIS
 from storage.errors import CorruptLog, StorageError
+from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager
 
 log = logging.getLogger("broker.server")
@@ -56,8 +57,11 @@ class Broker:
     producer_ids: ProducerIds
     cluster_id: str
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, give_up: Callable[[], None] = lambda: None) -> None:
+        """`give_up` is called when the node can go on with nothing: whoever runs it should stop it."""
         self.config = config
+        self.has_given_up = False
+        self._give_up = give_up
         self.node_id = config.node_id
         self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self._servers: list[SocketServer] = []
@@ -83,6 +87,7 @@ class Broker:
         try:
             directories = ensure_formatted(self.config)
             self.cluster_id = directories.cluster_id
+            self._metadata_directory = directories.metadata_directory
             self._bind()
             self.logs = LogManager(self.config)
             self.logs.open_directories()
@@ -98,7 +103,7 @@ class Broker:
         self.replicas = ReplicaManager(self.config, self.node_id, self.logs)
         self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
         self.replicas.load(self.image)
-        self.logs.on_directory_failure = self.replicas.on_directory_failure
+        self.logs.on_directory_failure = self._on_directory_failure
         self.groups = GroupService(self.config, self.node_id, self.replicas, self.image)
         self._started.append("groups")
         self.controller.subscribe(self._on_image)
@@ -109,6 +114,18 @@ class Broker:
         self._tell_directories()
         for server in self._servers:
             server.start()
+
+    def _on_directory_failure(self, directory: LogDirectory) -> None:
+        """Without metadata, or without any directory, a node only stands in the way: Kafka's stops, too."""
+        self.replicas.on_directory_failure(directory)
+        metadata_failed = directory is self.logs.directory_at(self._metadata_directory)
+        if metadata_failed or not any(one.online for one in self.logs.directories):
+            what = (
+                f"the metadata log's directory {directory.path} has" if metadata_failed else "all log directories have"
+            )
+            log.error("stopping: %s failed", what)
+            self.has_given_up = True
+            self._give_up()
 
     def _registered_endpoints(self) -> list[Endpoint]:
         """The endpoints of the configuration, with the ports that were bound where it says 0."""

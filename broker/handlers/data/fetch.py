@@ -163,7 +163,7 @@ class _Reading:
             partition_index=index,
             error_code=code,
             high_watermark=-1,
-            aborted_transactions=[] if self.committed else None,
+            aborted_transactions=[] if partition is None else None,  # null where the log itself refused, as in Kafka
             records=b"",
         )
         if code in _LEADER_ERRORS and partition is not None and partition.leader >= 0:

@@ -39,8 +39,13 @@ FIRST_VERSION_WITH_LEADER = 10
 _ATTRIBUTES_LOW_BYTE = 22
 _TRANSACTIONAL = 0x10
 
-# The batch was looked into and refused: the log start offset goes with it, as in Kafka.
-_RECORD_ERRORS = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
+# The log looked into the batch and refused it: its start offset goes with the error, as in Kafka.
+_RECORD_ERRORS = (
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+)
 
 
 def remember(
