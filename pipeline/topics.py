@@ -105,7 +105,7 @@ def dead_letters(sources: Sequence[DataFrame]) -> DataFrame:
 
 
 def as_records(rows: DataFrame, sink: TopicSink, topic: str) -> DataFrame:
-    """Rows as the columns that the connector's sink takes: topic, key, value, headers (`timestamp_ms` for our own)."""
+    """Rows as the columns that the connector's sink takes: topic, key, value, headers (more for our own)."""
     from pyspark.sql import functions as F
 
     def bytes_or_text(name: str) -> Column:
@@ -122,4 +122,8 @@ def as_records(rows: DataFrame, sink: TopicSink, topic: str) -> DataFrame:
         columns.append(F.col(sink.headers).alias("headers"))
     if sink.timestamp is not None:
         columns.append(F.unix_millis(F.col(sink.timestamp).cast("timestamp")).alias("timestamp_ms"))
+    if sink.like is not None:
+        columns.append(F.col(sink.like).alias("like"))
+    if sink.partition is not None:
+        columns.append(F.col(sink.partition).alias("partition"))
     return rows.select(*columns)
