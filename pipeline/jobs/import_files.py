@@ -1,9 +1,9 @@
 r"""Import from files: the rows of JSON, CSV or Parquet files in a directory become records of a topic.
 
 Files may be added while the job runs; each is read once. Values are JSON objects of the declared `fields`. Lines that
-are no such row go to the dead-letter topic as they were, with the file's name. In CSV, null is a field with nothing in
-it or `\N`, and empty text a pair of quotes. `barnabas pipeline generate import-files` and the job `export-files` make
-such files.
+are no such row go to the dead-letter topic as they were (a row that only lacks a field, as Spark read it), with the
+file's name. In CSV, null is a field with nothing in it or `\N`, and empty text a pair of quotes. `barnabas pipeline
+generate import-files` and the job `export-files` make such files.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def test_import_of_csv_keeps_broken_rows(job_run: Runs, tmp_path: Path) -> None:
     letters = values(run)
     assert len(letters) == len(range(0, len(good), 20)) + 1
     assert sum(b'"many","plain"' in value for value in letters) == len(letters) - 1
-    assert [value for value in letters if b"many" not in value] == [b"nobody,1,,2026-01-01T00:00:00Z"], (
+    assert [value for value in letters if b"many" not in value] == [b"nobody,1,,2026-01-01T00:00:00.000Z"], (
         "null, not empty"
     )
 
@@ -182,9 +182,9 @@ def test_import_of_generated_rows_keeps_broken_ones(job_run: Runs, spark: SparkS
     assert all(record.key == record.json["sensor"].encode() for record in records)
     letters = run.dead_letters()
     broken = malformed(events, readings.SHAPES)
-    assert broken and [json.loads(letter.value or b"")["sensor"] for letter in letters] == [
+    assert broken and sorted(json.loads(letter.value or b"")["sensor"] for letter in letters) == sorted(
         (event.key or b"").decode() for event in broken
-    ]
+    )
     assert {dict(letter.headers)["barnabas.error"] for letter in letters} == {b"field value is no bigint"}
     with pytest.raises(BadSetting, match="no column 'colour'; it has: sensor, value, note, at"):
         job_run("import-jdbc", url=url, table="dumped", fields="colour STRING").run()
