@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.progress import Progress
 
 WIDTH, LEFT, RIGHT = 900, 80, 30
-PANEL, GAP, TOP = 190, 60, 70
+PANEL, GAP, TOP = 190, 60, 88
 MOST_POINTS = 400  # of a line: as many as one can tell apart in its width
 COLOURS = ("#2f7ed8", "#d9772b", "#2f9e62", "#8f5fbf", "#c2405a", "#7d8590")
 GREY = "#7d8590"
@@ -30,7 +30,7 @@ def svg(title: str, progress: Sequence[Progress]) -> str:
     names = queries(progress)
     begin = min((one.time_s for one in progress), default=0.0)
     end = max((_ended(one) for one in progress), default=begin + 1)
-    height = TOP + 2 * PANEL + GAP + 50
+    height = TOP + 2 * PANEL + GAP + 60
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
         ' font-family="sans-serif" font-size="12">',
