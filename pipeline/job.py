@@ -29,7 +29,8 @@ class Topic:
 
     `value` is TEXT, BYTES, or the fields of a JSON object as Spark DDL (`"user STRING NOT NULL, likes BIGINT"`).
     Rows that are no such object, lack a NOT NULL field, or fail `check` (a SQL condition over the columns, such as
-    `"value.likes >= 0"`) go to the job's dead-letter topic. With `pattern` the name is a regular expression.
+    `"value.likes >= 0"`) go to the job's dead-letter topic. With `pattern` the name is a regular expression
+    that whole names of topics match.
     """
 
     name: str

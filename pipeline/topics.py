@@ -24,10 +24,13 @@ array it must leave the next one alone. The pattern spares most rows this second
 
 def read_topic(context: Context, topic: Topic, bootstrap_servers: str) -> DataFrame:
     """The topic as a stream, parsed, with ERROR and RAW beside the columns that a job sees."""
+    name = context.topic_name(topic.name)
+    # The connector looks for a pattern anywhere in a name; a person who says `lines` does not mean `my-lines-too`.
+    chosen = ("subscribePattern", f"^(?:{name})$") if topic.pattern else ("subscribe", name)
     reader = (
         context.spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("subscribePattern" if topic.pattern else "subscribe", context.topic_name(topic.name))
+        .option(*chosen)
         .option("startingOffsets", context[STARTING_OFFSETS])
         .option("failOnDataLoss", context[FAIL_ON_DATA_LOSS])
         .option("includeHeaders", "true")
