@@ -29,7 +29,9 @@ INSTALL_JAVA = (
 def require_spark() -> str:
     """pyspark's version, or the one line that says what to install."""
     if find_spec("pyspark") is None:
-        raise NotInstalled("the pipeline runs on Spark: pip install 'barnabas[pipeline]'")
+        raise NotInstalled(
+            "the pipeline runs on Spark: pip install 'barnabas[pipeline]' (in a clone: pip install -e '.[pipeline]')"
+        )
     _require_java()
     from pyspark.version import __version__
 
