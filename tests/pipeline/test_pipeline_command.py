@@ -192,3 +192,12 @@ def test_ctrl_c_while_spark_starts(pipeline_broker: BrokerProcess, tmp_path: Pat
         driver.close()
     lines = [line for line in driver.log.splitlines() if "WARNING" not in line]
     assert lines == ["barnabas pipeline: interrupted"], driver.log
+    wait_until(lambda: not group_exists(driver.process.pid), 30, "the end of the JVM")
+
+
+def group_exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
