@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -19,7 +20,7 @@ log = logging.getLogger("broker.main")
 
 
 def run(properties: str, overrides: Sequence[str], version: str) -> int:
-    """Runs until a signal. 0 after a graceful stop; 1, and one line on stderr, when the node cannot start."""
+    """Runs until a signal. 0 after a graceful stop; 1, and one line on stderr, when the node cannot start or go on."""
     try:
         config = BrokerConfig.load(properties, overrides)
     except ConfigError as error:
@@ -37,7 +38,7 @@ async def _serve(config: BrokerConfig, version: str) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop, number)
-    broker = Broker(config)
+    broker = Broker(config, give_up=stop.set)
     stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     starting: asyncio.Future[Any] = asyncio.ensure_future(broker.start())
     try:
@@ -55,12 +56,21 @@ async def _serve(config: BrokerConfig, version: str) -> int:
         await broker.stop()
         return 1
     print(banner(broker, version), flush=True)
+    _spare_the_collector()
     await asyncio.wait({stopping, broker.controller.fault}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    failed = broker.controller.fault.done()
+    failed = broker.has_given_up or broker.controller.fault.done()
     await broker.stop()
     log.info("stopped")
     return 1 if failed else 0
+
+
+def _spare_the_collector() -> None:
+    """What is there now stays, so the garbage collector need not look at it again; and requests leave no cycles behind,
+    so it may come a tenth as often as by default (700)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(7_000, 20, 50)
 
 
 def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from broker.api import RequestContext, handler
 from broker.handlers.config.logger_changes import alter_loggers
 from broker.handlers.config.resources import ALTERABLE, check_alterable, key_of, repeated
+from controller.configs import Change
 from controller.image import RESOURCE_BROKER_LOGGER, ConfigResource
 from protocol.errors import ApiError
 from protocol.messages.incremental_alter_configs import (
@@ -30,7 +31,8 @@ async def incremental_alter_configs(
     twice = repeated(request.resources)
     for resource in request.resources:
         try:
-            check_alterable(ctx, resource, twice, ALTERABLE)
+            changes = [Change(one.name, one.config_operation, one.value) for one in resource.configs]
+            check_alterable(ctx, resource, changes, twice, ALTERABLE)
             if resource.resource_type == RESOURCE_BROKER_LOGGER:
                 alter_loggers(resource.configs, validate_only=request.validate_only)
                 answers[key_of(resource)] = _answer(resource)
@@ -39,9 +41,9 @@ async def incremental_alter_configs(
         except ApiError as error:
             answers[key_of(resource)] = _answer(resource, error)
     if forwarded:
-        changes = IncrementalAlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
+        rest = IncrementalAlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
         made: Any = await ctx.broker.forwarding.decide(
-            ctx, changes, lambda: ctx.broker.controller.incremental_alter_configs(changes, principal=ctx.principal)
+            ctx, rest, lambda: ctx.broker.controller.incremental_alter_configs(rest, principal=ctx.principal)
         )
         answers.update((key_of(answer), answer) for answer in made.responses)
     return IncrementalAlterConfigsResponse(responses=[answers[key_of(resource)] for resource in request.resources])
