@@ -64,10 +64,11 @@ def test_the_banner_tells_where_to_go(started: BrokerProcess) -> None:
     cluster = re.search(r"cluster\.id=(\S+)", (started.data_dir / "meta.properties").read_text())
     assert cluster is not None
     assert lines[0] == f"Barnabas {version()}, node 1 of cluster {cluster.group(1)}"
-    assert f"PLAINTEXT://{started.bootstrap}, CONTROLLER://127.0.0.1:" in lines[1]
-    assert lines[2].endswith(f" {started.data_dir}")
-    assert lines[3].endswith(f" bootstrap server {started.bootstrap}")
-    assert len(lines) == 4
+    assert lines[1].endswith(" broker, controller")
+    assert f"PLAINTEXT://{started.bootstrap}, CONTROLLER://127.0.0.1:" in lines[2]
+    assert lines[3].endswith(f" {started.data_dir}")
+    assert lines[4].endswith(f" bootstrap server {started.bootstrap}")
+    assert len(lines) == 5
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])

@@ -28,6 +28,8 @@ class FailingBroker(BrokerProcess):
             extra={
                 "log.dirs": ",".join(map(str, self.directories.values())),
                 "metadata.log.dir": str(self.directories["first"]),
+                # No records by the clock: the tests decide who meets the failing disk first.
+                "metadata.max.idle.interval.ms": "0",
             },
             program=("support.failing_sync", str(self.mark), str(self.directories[failing])),
             data_dir=self.directories["first"],
