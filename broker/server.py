@@ -270,7 +270,9 @@ class Broker:
 
     async def stop(self) -> None:
         """Undoes what `start` got done, however far that was: in-flight requests first, the logs last."""
-        if "groups" in self._started and self._others_can_lead():
+        # A node whose own metadata log is broken cannot ask itself, and what it leads is lost to the others anyway.
+        asks_first = not self.has_given_up
+        if asks_first and "groups" in self._started and self._others_can_lead():
             await self.lifecycle.shut_down(SHUTDOWN_CONSENT_S)
         for server in self._broker_servers:
             server.stop_accepting()
@@ -283,7 +285,8 @@ class Broker:
         if "groups" in self._started:
             await self.groups.shutdown()
         if "lifecycle" in self._started:
-            await self.lifecycle.shut_down(SHUTDOWN_CONSENT_S)
+            if asks_first:
+                await self.lifecycle.shut_down(SHUTDOWN_CONSENT_S)
             await self.lifecycle.stop()
         if "logs" in self._started:
             await self.logs.shutdown(self.lifecycle.epoch)
