@@ -9,6 +9,7 @@ COPY controller ./controller
 COPY broker ./broker
 COPY config ./config
 COPY cli ./cli
+COPY pipeline ./pipeline
 RUN pip install --no-cache-dir . \
     && useradd --system --uid 10001 barnabas \
     && mkdir -p /var/lib/barnabas \

@@ -30,6 +30,7 @@ TIMEOUT_S = 30
 _RECORD_SIZE = 1000
 _RECORD_OVERHEAD = 10
 _BATCH_HEADER = 61
+BATCH_OVERHEAD = _BATCH_HEADER + _RECORD_OVERHEAD
 _HEAD = 16  # of a response: its size is looked at, the rest is counted
 _NO_OFFSET = 0x0102030405060708
 _size = struct.Struct(">i")
@@ -55,10 +56,10 @@ class Batch:
     records: int
 
 
-def make_batch(size: int) -> Batch:
+def make_batch(size: int, record_size: int = _RECORD_SIZE) -> Batch:
     """Records of 1 KB, as many as fit into `size` bytes; of `size` itself when not even one fits."""
-    count = max(1, (size - _BATCH_HEADER) // (_RECORD_SIZE + _RECORD_OVERHEAD))
-    value = os.urandom(min(_RECORD_SIZE, max(1, size - _BATCH_HEADER - _RECORD_OVERHEAD)))
+    count = max(1, (size - _BATCH_HEADER) // (record_size + _RECORD_OVERHEAD))
+    value = os.urandom(min(record_size, max(1, size - BATCH_OVERHEAD)))
     return Batch(bytes(build_batch([_Record(value)] * count)), count)
 
 
@@ -83,7 +84,7 @@ def run_produce(port: int, frame: bytes, requests: int, depth: int = DEPTH) -> f
         sendall, recv_into = connection.sendall, connection.recv_into
         buffer = bytearray(1 << 16)
         sendall(frame)
-        first = _read_frame(connection)
+        first = read_frame(connection)
         code = _decode(PRODUCE, PRODUCE_VERSION, first).responses[0].partition_responses[0].error_code
         if code != 0:
             raise WrongAnswer(f"produce: error {code}")
@@ -113,7 +114,7 @@ def run_fetch(port: int, frame: bytearray, position: int, batch: Batch, stored: 
         pack, records = _offset.pack_into, batch.records
         pack(frame, position, 0)
         sendall(frame)
-        first = _read_frame(connection)
+        first = read_frame(connection)
         answer = _decode(FETCH, FETCH_VERSION, first).responses[0].partitions[0]
         if answer.error_code != 0 or len(answer.records) != len(batch.data):
             raise WrongAnswer(f"fetch: error {answer.error_code}, {len(answer.records or b'')} bytes")
@@ -147,7 +148,7 @@ def _connect(port: int) -> socket.socket:
     return connection
 
 
-def _read_frame(connection: socket.socket) -> bytes:
+def read_frame(connection: socket.socket) -> bytes:
     """Size prefix included."""
     data = connection.recv(4, socket.MSG_WAITALL)
     if len(data) < 4:

@@ -12,11 +12,12 @@ wants no response (Produce with acks=0). The connection encodes and writes respo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from protocol.schema import Message
 
 if TYPE_CHECKING:
+    from broker.network.transport import Part
     from broker.server import Broker
     from config.broker import Listener
 
@@ -74,6 +75,20 @@ class RequestContext:
         """Called with the reason. Produce with acks=0 has no other way to tell of a failure."""
 
 
+class Repeat(Protocol):
+    """A shorter way for requests that repeat an earlier one of the same connection in all but their payload."""
+
+    is_stale: bool
+
+    def answer(self, frame: memoryview) -> list[Part] | None:
+        """The response frame, or None if this request is not such a one."""
+
+
+RememberFunction = Callable[["RequestContext", memoryview, Any, object], tuple[object, Repeat | None]]
+"""Called after a request was answered at once, with what the last such call returned first: what two requests must
+have in common to be alike."""
+
+
 class HandlerEntry(NamedTuple):
     """One served API. ApiVersions is derived from these, so what is listed is what works."""
 
@@ -83,6 +98,7 @@ class HandlerEntry(NamedTuple):
     max_version: int
     advertised_min_version: int
     """May be lower than min_version: KAFKA-18659, librdkafka wants to see Produce from version 0 on."""
+    remember: RememberFunction | None = None
 
 
 HANDLERS: dict[int, HandlerEntry] = {}
@@ -98,14 +114,15 @@ def handler(
     min_version: int | None = None,
     max_version: int | None = None,
     advertised_min_version: int | None = None,
+    remember: RememberFunction | None = None,
 ) -> Callable[[_Handler], _Handler]:
     """Registers a handler for all stable versions of `request`, or for those between the given ones."""
-    return _register(HANDLERS, request, min_version, max_version, advertised_min_version)
+    return _register(HANDLERS, request, min_version, max_version, advertised_min_version, remember)
 
 
 def controller_handler(request: type[Message]) -> Callable[[_Handler], _Handler]:
     """The same for an API that controllers serve on their own listeners, between the nodes of a cluster."""
-    return _register(CONTROLLER_HANDLERS, request, None, None, None)
+    return _register(CONTROLLER_HANDLERS, request, None, None, None, None)
 
 
 def _register(
@@ -114,6 +131,7 @@ def _register(
     min_version: int | None,
     max_version: int | None,
     advertised_min_version: int | None,
+    remember: RememberFunction | None,
 ) -> Callable[[_Handler], _Handler]:
     lowest = request.MIN_VERSION if min_version is None else min_version
     stable = request.MAX_VERSION - 1 if request.UNSTABLE else request.MAX_VERSION
@@ -124,7 +142,7 @@ def _register(
         if key in handlers:
             raise RuntimeError(f"two handlers for {request.__name__}: {handlers[key].function} and {function}")
         advertised = lowest if advertised_min_version is None else advertised_min_version
-        handlers[key] = HandlerEntry(request, function, lowest, highest, advertised)
+        handlers[key] = HandlerEntry(request, function, lowest, highest, advertised, remember)
         return function
 
     return register

@@ -52,6 +52,12 @@ class FetchTarget:
         self.current_leader_epoch = request.current_leader_epoch
         self.last_fetched_epoch = request.last_fetched_epoch
 
+    def on_answer(self, fetch_offset: int, high_watermark: int, log_start_offset: int) -> None:
+        """Records were sent from `fetch_offset` on, together with these."""
+        self.fetch_offset = fetch_offset
+        self.high_watermark = high_watermark
+        self.log_start_offset = log_start_offset
+
     def is_worth_sending(self, answer: PartitionData) -> bool:
         """Whether an incremental response has to name this partition; remembers what it says."""
         changed = (
@@ -144,6 +150,19 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def find(self, session_id: int) -> FetchSession | None:
+        return self._sessions.get(session_id)
+
+    def holds(self, session: FetchSession) -> bool:
+        """Whether the session has not been evicted or replaced."""
+        return self._sessions.get(session.id) is session
+
+    def on_next(self, session: FetchSession, now_ms: int) -> None:
+        """The client took the next step of its session."""
+        session.epoch = next_epoch(session.epoch)
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session.id)
+
     def open(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchContext:
         """The context of a request. ApiError for a session that is gone or out of step."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -166,20 +185,18 @@ class FetchSessionCache:
         if session.by_id != by_id:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.change(request)
-        session.epoch = next_epoch(session.epoch)
-        session.last_used_ms = now_ms
+        self.on_next(session, now_ms)
         if not session.partitions:
             # Nothing left to fetch: the client is told session 0 and starts anew when it wants more.
             del self._sessions[session.id]
             return FetchContext([])
-        self._sessions.move_to_end(session.id)
         return FetchContext(list(session.partitions.values()), session, incremental=True)
 
     def _create(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchSession | None:
         """A new session, or none when the cache is full of sessions with a better claim."""
         session = FetchSession(self._new_id(), by_id, False, now_ms)
         session.change(request)
-        if not session.partitions or not self._make_room(len(session.partitions), now_ms):
+        if not self._make_room(len(session.partitions), now_ms):
             return None
         self._sessions[session.id] = session
         return session

@@ -19,7 +19,7 @@ log = logging.getLogger("broker.main")
 
 
 def run(properties: str, overrides: Sequence[str], version: str) -> int:
-    """Runs until a signal. 0 after a graceful stop; 1, and one line on stderr, when the node cannot start."""
+    """Runs until a signal. 0 after a graceful stop; 1, and one line on stderr, when the node cannot start or go on."""
     try:
         config = BrokerConfig.load(properties, overrides)
     except ConfigError as error:
@@ -37,7 +37,7 @@ async def _serve(config: BrokerConfig, version: str) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop, number)
-    broker = Broker(config)
+    broker = Broker(config, give_up=stop.set)
     stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     starting: asyncio.Future[Any] = asyncio.ensure_future(broker.start())
     try:
@@ -60,7 +60,7 @@ async def _serve(config: BrokerConfig, version: str) -> int:
     failed = broker.controller.fault.done()
     await broker.stop()
     log.info("stopped")
-    return 1 if failed else 0
+    return 1 if failed or broker.has_given_up else 0
 
 
 def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:

@@ -28,7 +28,7 @@ class Partition:
     advanced by what the followers fetch, and nothing above this class changes.
     """
 
-    __slots__ = ("image", "index", "log", "node_id", "topic", "topic_id", "waiters")
+    __slots__ = ("commits_at_once", "image", "index", "log", "node_id", "topic", "topic_id", "waiters")
 
     def __init__(self, topic: str, index: int, topic_id: Uuid, node_id: int, log: Log) -> None:
         self.topic = topic
@@ -37,6 +37,8 @@ class Partition:
         self.node_id = node_id
         self.log = log
         self.image: PartitionImage | None = None
+        self.commits_at_once = False
+        """This broker leads and is the whole ISR: what is appended needs nobody's acknowledgement."""
         self.waiters: set[AppendWaiter] = set()
 
     def __repr__(self) -> str:
@@ -53,6 +55,7 @@ class Partition:
     def on_image(self, image: PartitionImage) -> None:
         """Takes over what the controller decided. A new leader opens its epoch at the end of its log."""
         old, self.image = self.image, image
+        self.commits_at_once = image.leader == self.node_id and image.isr == (self.node_id,)
         if image.leader != self.node_id:
             return
         if old is None or old.leader_epoch != image.leader_epoch:
@@ -99,13 +102,13 @@ class Partition:
         return result
 
     def _maybe_advance_high_watermark(self) -> None:
-        image = self.image
-        if image is not None and image.isr == (self.node_id,):
+        if self.commits_at_once:
             self.log.advance_high_watermark(self.log.log_end_offset)
 
     def on_gone(self) -> None:
         """Deleted, or its disk failed: fetches that wait on it are answered now, not at their deadline."""
         self.image = None
+        self.commits_at_once = False
         waiters, self.waiters = self.waiters, set()
         for waiter in waiters:
             waiter.on_gone(self)

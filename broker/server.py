@@ -9,7 +9,7 @@ leave the quorum.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from broker.api import CONTROLLER_HANDLERS, HANDLERS, HandlerEntry
 from broker.controller_channel import ControllerChannel
@@ -70,8 +70,11 @@ class Broker:
     controller_router: Router
     cluster_id: str
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, give_up: Callable[[], None] = lambda: None) -> None:
+        """`give_up` is called when the node can go on with nothing: whoever runs it should stop it."""
         self.config = config
+        self.has_given_up = False
+        self._give_up = give_up
         self.node_id = config.node_id
         self.is_broker = "broker" in config.process_roles
         self.is_controller = "controller" in config.process_roles
@@ -164,7 +167,7 @@ class Broker:
         self.replicas = ReplicaManager(self.config, self.node_id, self.logs)
         self.producer_ids = ProducerIds(self.lifecycle.allocate_producer_ids)
         self.replicas.load(self.image)
-        self.logs.on_directory_failure = self.replicas.on_directory_failure
+        self.logs.on_directory_failure = self._on_directory_failure
         self.groups = GroupService(self.config, self.node_id, self.replicas, self.image)
         self._started.append("groups")
         controller.subscribe(self._on_image)
@@ -176,6 +179,18 @@ class Broker:
         self._assignment.maybe_tell()
         for server in self._broker_servers:
             server.start()
+
+    def _on_directory_failure(self, directory: LogDirectory) -> None:
+        """Without metadata, or without any directory, a node only stands in the way: Kafka's stops, too."""
+        self.replicas.on_directory_failure(directory)
+        metadata_failed = directory is self.logs.directory_at(self._directories.metadata_directory)
+        if metadata_failed or not any(one.online for one in self.logs.directories):
+            what = (
+                f"the metadata log's directory {directory.path} has" if metadata_failed else "all log directories have"
+            )
+            log.error("stopping: %s failed", what)
+            self.has_given_up = True
+            self._give_up()
 
     def _knows_own_registration(self) -> bool:
         registered = self.image.brokers.get(self.node_id)
@@ -287,10 +302,12 @@ def handlers_of_brokers() -> dict[int, HandlerEntry]:
 
 
 def network_settings(config: BrokerConfig) -> NetworkSettings:
+    """Socket buffers are left to the kernel unless someone sets them: it lets them grow with a busy connection, while
+    Kafka's default of 100 KB costs a fetch of a megabyte ten wake-ups."""
     return NetworkSettings(
         request_max_bytes=config.socket_request_max_bytes,
-        send_buffer_bytes=config.socket_send_buffer_bytes,
-        receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        send_buffer_bytes=config.socket_send_buffer_bytes if "socket.send.buffer.bytes" in config.raw else -1,
+        receive_buffer_bytes=config.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in config.raw else -1,
         listen_backlog=config.socket_listen_backlog_size,
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,

@@ -7,7 +7,10 @@ import sys
 from collections.abc import Sequence
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(command: str = "") -> argparse.ArgumentParser:
+    """The parser for `command`: of the others it knows only the names, because a broker's start must not wait for
+    the import of what it does not use.
+    """
     made = argparse.ArgumentParser(
         prog="barnabas", description="A broker daemon that speaks Kafka's wire protocol.", allow_abbrev=False
     )
@@ -27,15 +30,21 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="a setting that wins over the file; may be given several times",
     )
-    from cli import pipeline, storage
+    from cli import storage
 
     storage.add_parser(commands)
-    pipeline.add_parser(commands)
+    if command == "pipeline":
+        from cli import pipeline
+
+        pipeline.add_parser(commands)
+    else:
+        commands.add_parser("pipeline", help="run the data pipeline's Spark jobs")
     return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    options = parser(words[0] if words else "").parse_args(words)
     if options.version:
         from cli.version import version
 

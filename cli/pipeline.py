@@ -6,15 +6,24 @@ import argparse
 import signal
 import sys
 import time
+from collections import deque
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline import registry
 from pipeline.errors import BadSetting, PipelineError
 from pipeline.job import BYTES, COMMON_SETTINGS, TEXT, Context, Job, Topic
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.progress import Progress
+
 EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
+KEPT_REPORTS = 100_000  # of a run whose checkpoint is no local directory: some days of micro-batches
 
 
 def add_parser(commands: Any) -> None:
@@ -23,39 +32,58 @@ def add_parser(commands: Any) -> None:
         "pipeline", help="run the data pipeline's Spark jobs", description=__doc__, allow_abbrev=False
     )
     verbs = pipeline.add_subparsers(dest="verb", metavar="VERB", required=True)
-    verbs.add_parser("list", help="the jobs there are", allow_abbrev=False)
 
-    describe = verbs.add_parser("describe", help="a job's topics, schemas and settings", allow_abbrev=False)
-    describe.add_argument("job")
+    def verb(name: str, text: str) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = verbs.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
+        )
+        return made
 
-    run = verbs.add_parser("run", help="run a job until Ctrl-C, or until it has read everything", allow_abbrev=False)
+    verb("list", "list the jobs there are")
+
+    describe = verb("describe", "tell a job's topics, schemas and settings")
+    describe.add_argument("job", help="a job's name, or the path of a Python file that declares one")
+
+    run = verb("run", "run a job until Ctrl-C, or until it has read everything")
     run.add_argument("job", help="a job's name, or the path of a Python file that declares one")
-    run.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT")
+    run.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="the broker, or some of them")
     run.add_argument("--checkpoint", required=True, metavar="DIRECTORY", help="where the run's progress is kept")
-    run.add_argument("--output", metavar="DIRECTORY", help="files and tables (default: <checkpoint>/output)")
+    run.add_argument("--output", metavar="DIRECTORY", help="files and tables (<checkpoint>/output)")
     run.add_argument("--master", default="local[*]", help="local[*], spark://host:port, yarn, k8s://... (local[*])")
     run.add_argument("--available-now", action="store_true", help="read what there is now, then end")
     run.add_argument("--trigger", metavar="INTERVAL", help='time between micro-batches, such as "10 seconds"')
-    run.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the job")
+    run.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the job, see `describe`",
+    )
     run.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
     run.add_argument("--jars", metavar="DIRECTORY", help="the connector's jars, instead of fetching them by name")
     run.add_argument("--ui", action="store_true", help="serve Spark's web interface")
-    run.add_argument("--log-level", default="error", help="of Spark's own log (error)")
+    run.add_argument(
+        "--log-level", default="error", choices=("error", "warn", "info", "debug"), help="of Spark's own log (error)"
+    )
     run.add_argument("--report", metavar="FILE", help="the chart, .html or .svg (<checkpoint>/report.html)")
 
-    generate = verbs.add_parser("generate", help="send made-up events to a job's topics", allow_abbrev=False)
-    generate.add_argument("job")
-    generate.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT")
+    generate = verb("generate", "send made-up events to a job's topics")
+    generate.add_argument("job", help="a job's name")
+    generate.add_argument("--bootstrap-server", metavar="HOST:PORT", help="the broker; none for imports")
     generate.add_argument("--count", type=int, default=10_000, help="how many events (10000)")
     generate.add_argument("--rate", type=float, default=100.0, help="events per second of event time (100)")
     generate.add_argument("--seed", type=int, default=1, help="the same seed gives the same events (1)")
     generate.add_argument("--start", metavar="TIME", help="ISO time of the first event (now)")
     generate.add_argument("--live", action="store_true", help="send each event when its time has come")
-    generate.add_argument("--set", action="append", default=[], metavar="topic.NAME=VALUE", help="rename a topic")
+    generate.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the job: topic.<name>, or a path"
+    )
+    generate.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
 
-    report = verbs.add_parser("report", help="draw throughput and lag of a job's runs", allow_abbrev=False)
-    report.add_argument("job")
-    report.add_argument("--checkpoint", required=True, metavar="DIRECTORY")
+    report = verb("report", "draw throughput and lag of a job's last run")
+    report.add_argument("job", help="a job's name, or the path of a Python file that declares one")
+    report.add_argument("--checkpoint", required=True, metavar="DIRECTORY", help="the run's")
+    report.add_argument("--all-runs", action="store_true", help="all runs of this checkpoint, instead of the last")
     report.add_argument("--report", metavar="FILE", help="the chart, .html or .svg (<checkpoint>/report.html)")
 
 
@@ -63,9 +91,12 @@ def pipeline(options: argparse.Namespace) -> int:
     verbs = {"list": _list, "describe": _describe, "run": _run, "generate": _generate, "report": _report}
     try:
         return verbs[options.verb](options)
-    except PipelineError as failure:
+    except (PipelineError, OSError) as failure:
         print(f"barnabas pipeline: {failure}", file=sys.stderr)
         return EXIT_FAILED
+    except KeyboardInterrupt:
+        print("barnabas pipeline: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -77,12 +108,12 @@ def _list(options: argparse.Namespace) -> int:
 def _describe(options: argparse.Namespace) -> int:
     title, description = registry.explanation(options.job)
     job = registry.load(options.job)
-    print(f"{job.name}: {title}\n\n{description}\n")
+    print(f"{job.name}: {title}\n\n{description}\n".replace("\n\n\n", "\n\n"))
     for verb, topics in (("Reads", job.reads), ("Writes", job.writes)):
         for topic in topics:
             print(f"{verb} {'topics that match' if topic.pattern else 'topic'} {topic.name}: {topic.doc}")
             print(f"    {_value(topic)}")
-    if job.reads:
+    if job.may_meet_malformed_rows:
         print(f"Malformed rows go to topic {job.dead_letter_topic}")
     print("\nSettings (--set name=value; topics are renamed with --set topic.<name>=<other>):")
     for setting in {one.name: one for one in (*COMMON_SETTINGS, *job.settings)}.values():
@@ -111,10 +142,13 @@ def _run(options: argparse.Namespace) -> int:
     conf = pairs(options.conf, "--conf")
     Context.check_settings(job, settings)  # before the seconds that Spark needs to start
     report = _report_path(options)
-    from pipeline.progress import FILE_NAME, HEAD, Progress, append, line
+    from pipeline.progress import FILE_NAME, HEAD, append, begin_run, line
     from pipeline.run import Run, RunOptions
-    from pipeline.session import build_session
+    from pipeline.session import build_session, end_session, require_spark
+    from pipeline.wire import reach
 
+    require_spark()
+    reach(options.bootstrap_server)
     spark = build_session(
         f"barnabas {job.name}",
         options.master,
@@ -139,50 +173,60 @@ def _run(options: argparse.Namespace) -> int:
 
     def stop(number: int, frame: Any) -> None:
         nonlocal stopped
+        if stopped:
+            raise KeyboardInterrupt  # the second one: no more patience
         stopped = True
         run.stop()
 
     # pyspark's own handler would cancel the jobs under the queries, which then fail instead of ending.
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
-    local = Path(options.checkpoint.removeprefix("file://")) if _is_local(options.checkpoint) else None
-    if local is not None:
-        local.mkdir(parents=True, exist_ok=True)
-    seen: list[Progress] = []
+    seen: deque[Progress] = deque(maxlen=KEPT_REPORTS)
+    recorded = _local(options.checkpoint)
+    if recorded is not None:
+        recorded.mkdir(parents=True, exist_ok=True)
+        begin_run(recorded / FILE_NAME, time.time())
 
     def show(progress: Progress) -> None:
         seen.append(progress)
         print(line(progress), flush=True)
-        if local is not None:
-            append(local / FILE_NAME, [progress])
+        if recorded is not None:
+            append(recorded / FILE_NAME, [progress])
 
     try:
         run.start()
         print(HEAD, flush=True)
         run.follow(show)
     finally:
-        spark.stop()
+        end_session(spark)
         if seen and report is not None:
-            _draw(report, job, seen)
+            _draw(report, job, list(seen))
     if stopped:
         print("stopped; the same command goes on from its checkpoint")
     return 0
 
 
-def _is_local(path: str) -> bool:
-    return "://" not in path or path.startswith("file://")
+def _local(path: str) -> Path | None:
+    """The directory, unless it lies on another file system of Spark's."""
+    if path.startswith("file:"):
+        return Path("/" + path.removeprefix("file:").lstrip("/"))
+    return None if "://" in path else Path(path)
 
 
 def _report_path(options: argparse.Namespace) -> Path | None:
-    if options.report is not None:
-        return Path(options.report)
-    checkpoint: str = options.checkpoint
-    return Path(checkpoint.removeprefix("file://")) / "report.html" if _is_local(checkpoint) else None
+    if options.report is None:
+        checkpoint = _local(options.checkpoint)
+        return None if checkpoint is None else checkpoint / "report.html"
+    path = Path(options.report)
+    if path.suffix not in (".html", ".svg"):
+        raise BadSetting(f"--report {options.report!r} ends neither in .html nor in .svg")
+    return path
 
 
-def _draw(path: Path, job: Job, progress: Any) -> None:
+def _draw(path: Path, job: Job, progress: Sequence[Progress]) -> None:
     from pipeline.report import write_report
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_report(path, f"barnabas pipeline: {job.name}", progress)
     print(f"chart of throughput and lag: {path}")
 
@@ -191,24 +235,26 @@ def _report(options: argparse.Namespace) -> int:
     from pipeline.progress import FILE_NAME, load
 
     job = registry.load(options.job)
-    recorded = Path(options.checkpoint.removeprefix("file://")) / FILE_NAME
+    path = _report_path(options)
+    checkpoint = _local(options.checkpoint)
+    recorded = None if checkpoint is None else checkpoint / FILE_NAME
+    if recorded is None or path is None:
+        raise PipelineError("only runs with a local checkpoint are recorded; the others take --report when they run")
     if not recorded.is_file():
         raise PipelineError(f"{recorded} is not there: no run of {job.name} had this checkpoint")
-    path = _report_path(options)
-    assert path is not None
-    _draw(path, job, load(recorded))
+    runs = load(recorded)
+    if not runs:
+        raise PipelineError(f"{recorded} holds no micro-batch yet")
+    _draw(path, job, [one for run in runs for one in run] if options.all_runs else runs[-1])
     return 0
 
 
 def _generate(options: argparse.Namespace) -> int:
-    from pipeline.generate import send_events
-
     job = registry.load(options.job)
     events = registry.generator(options.job)
-    names = {name.removeprefix("topic."): value for name, value in pairs(options.set, "--set").items()}
-    unknown = set(names) - {topic.name for topic in (*job.reads, *job.writes)}
-    if unknown:
-        raise BadSetting(f"job {job.name} declares no topic {', '.join(sorted(unknown))}")
+    deliver = registry.delivery(options.job)
+    if options.count < 0 or options.rate <= 0:
+        raise BadSetting("--count takes no negative number, and --rate one above 0")
     start = time.time()
     if options.start is not None:
         try:
@@ -216,7 +262,22 @@ def _generate(options: argparse.Namespace) -> int:
         except ValueError:
             raise BadSetting(f"--start {options.start!r} is no ISO time") from None
     made = events(options.seed, options.count, options.rate, int(start * 1000))
+    settings, topics = Context.check_settings(job, pairs(options.set, "--set"))
     began = time.monotonic()
-    sent = send_events(job, options.bootstrap_server, made, names, live=options.live)
+    if deliver is not None:
+        print(deliver(made, settings, lambda: _plain_session(pairs(options.conf, "--conf"))))
+        return 0
+    if options.bootstrap_server is None:
+        raise BadSetting(f"job {job.name} reads topics, so --bootstrap-server is needed")
+    from pipeline.generate import send_events
+
+    sent = send_events(job, options.bootstrap_server, made, topics, live=options.live)
     print(f"{sent:,} events sent in {time.monotonic() - began:.1f} s")
     return 0
+
+
+def _plain_session(conf: dict[str, str]) -> SparkSession:
+    """For generators that write to a database."""
+    from pipeline.session import build_session
+
+    return build_session("barnabas generate", connector=False, conf=conf)

@@ -125,9 +125,14 @@ def _alter(
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             current = image.configs.get(key, EMPTY)
             changes = changes_of(resource, current)
-            _check_changes(changes)
+            check_entries(changes)
+            _check_operations(changes)
             _check_resource(image, key)
             made = _records_for(image, key, current, changes, config)
+            if resource.resource_type == RESOURCE_TOPIC and resource.resource_name not in image.topics_by_name:
+                raise ApiError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
+                )
         except ApiError as error:
             answers.append((error.code, error.message or None, key))
         else:
@@ -136,12 +141,16 @@ def _alter(
     return records, answers
 
 
-def _check_changes(changes: list[Change]) -> None:
+def check_entries(changes: Sequence[Change]) -> None:
+    """What can be wrong with a request whatever its resource is; told before anything about the resource."""
     if len({change.name for change in changes}) < len(changes):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     nulls = [c.name for c in changes if c.value is None and c.operation != Operation.DELETE]
     if nulls:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+
+
+def _check_operations(changes: Sequence[Change]) -> None:
     for change in changes:
         if change.operation not in Operation.__members__.values():
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.operation} for {change.name}.")
@@ -155,8 +164,6 @@ def _check_resource(image: MetadataImage, resource: ConfigResource) -> None:
         problem = why_invalid(name)
         if problem is not None:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        if name not in image.topics_by_name:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     elif kind == RESOURCE_BROKER:
         if not name:
             return

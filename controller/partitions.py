@@ -66,11 +66,11 @@ def _create_partitions(image: MetadataImage, topic: CreatePartitionsTopic, rando
             f"The topic {topic.name} currently has {current} partition(s); {topic.count} would not be an increase.",
         )
     additional = topic.count - current
-    if additional > MAX_PARTITIONS_PER_REQUEST:
-        raise ApiError(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
     replication_factor = len(existing.partitions[0].replicas)
     assignments: list[Sequence[int]]
     if topic.assignments is None:
+        if additional > MAX_PARTITIONS_PER_REQUEST:  # before they are placed, one by one
+            raise ApiError(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
         assignments = list(placed(additional, replication_factor, image, random))
     else:
         assignments = [assignment.broker_ids for assignment in topic.assignments]

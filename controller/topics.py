@@ -227,15 +227,16 @@ def _total_partitions(request: CreateTopicsRequest, default: int) -> int:
 
 
 def _described(overrides: dict[str, str], config: BrokerConfig) -> list[CreatableTopicConfigs]:
+    """In Kafka's order; what was set stands as it was given, not as it was understood."""
     return [
         CreatableTopicConfigs(
             name=entry.name,
-            value=None if entry.sensitive else entry.value,
+            value=None if entry.sensitive else overrides.get(entry.name, entry.value),
             read_only=entry.read_only,
             config_source=entry.source,
             is_sensitive=entry.sensitive,
         )
-        for entry in describe_topic(overrides, config)
+        for entry in sorted(describe_topic(overrides, config), key=lambda entry: entry.name)
     ]
 
 

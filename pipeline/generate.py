@@ -16,10 +16,12 @@ def send_events(
 ) -> int:
     """The number sent. `names` maps declared topics to the user's. `live` waits until an event's time has come."""
     cluster = Cluster(bootstrap_servers)
-    topics = [topic for topic in (*job.reads, *job.writes) if not topic.pattern]
-    wanted = [(names.get(topic.name, topic.name), topic.partitions, topic.configs or {}) for topic in topics]
-    cluster.patiently(lambda: cluster.create_topics(wanted))
-    cluster.close()
+    try:
+        cluster.reach()
+        wanted = [(names.get(topic.name, topic.name), topic.partitions, topic.configs or {}) for topic in job.reads]
+        cluster.patiently(lambda: cluster.create_topics(wanted))
+    finally:
+        cluster.close()
     with Producer(bootstrap_servers) as producer:
         for event in events:
             ahead_s = event.timestamp_ms / 1000 - time.time() if live else 0

@@ -29,7 +29,8 @@ class Topic:
 
     `value` is TEXT, BYTES, or the fields of a JSON object as Spark DDL (`"user STRING NOT NULL, likes BIGINT"`).
     Rows that are no such object, lack a NOT NULL field, or fail `check` (a SQL condition over the columns, such as
-    `"value.likes >= 0"`) go to the job's dead-letter topic. With `pattern` the name is a regular expression.
+    `"value.likes >= 0"`) go to the job's dead-letter topic. With `pattern` the name is a regular expression
+    that whole names of topics match.
     """
 
     name: str
@@ -67,7 +68,9 @@ class TopicSink:
 
     `value` is one column as it is (string or binary), or several that become one JSON object. With `timestamp` (a
     column) the records carry that time instead of the time of writing; Spark's own sink cannot, so these rows leave
-    through our producer. `topic_column` names each row's topic instead of `topic`.
+    through our producer, which also knows these two: `topic_column` names each row's topic instead of `topic`, and one
+    that does not exist is made with as many partitions as the topic of the run's cluster that `like` (a column) names;
+    `partition` (a column) is kept where the topic has such a partition.
     """
 
     topic: str
@@ -76,6 +79,8 @@ class TopicSink:
     headers: str | None = None
     timestamp: str | None = None
     topic_column: str | None = None
+    like: str | None = None
+    partition: str | None = None
     bootstrap_servers: str | None = None
     """Another cluster than the run's, for mirrors."""
 
@@ -154,6 +159,11 @@ class Job:
     @property
     def dead_letter_topic(self) -> str:
         return f"{self.name}-dead-letters"
+
+    @property
+    def may_meet_malformed_rows(self) -> bool:
+        """A job that reads nothing but bytes cannot; one that reads no topic reads files or a database."""
+        return not self.reads or any(topic.value != BYTES or topic.check is not None for topic in self.reads)
 
     def topic(self, name: str) -> Topic:
         for topic in (*self.reads, *self.writes):

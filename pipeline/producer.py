@@ -26,8 +26,16 @@ Headers = tuple[tuple[str, bytes | None], ...]
 class Producer:
     """Keyed records go where Kafka's own producer puts them; records without a key take turns, batch by batch."""
 
-    def __init__(self, bootstrap_servers: str, compression: Compression = Compression.NONE) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        compression: Compression = Compression.NONE,
+        *,
+        like_topics_of: str | None = None,
+    ) -> None:
         self._cluster = Cluster(bootstrap_servers)
+        self._models = Cluster(like_topics_of or bootstrap_servers)
+        self._made: set[str] = set()
         self._compression = compression
         self._batches: dict[tuple[str, int], BatchBuilder] = {}
         self._sequences: dict[tuple[str, int], int] = {}
@@ -45,6 +53,7 @@ class Producer:
                 self.flush()
         finally:
             self._cluster.close()
+            self._models.close()
 
     def send(
         self,
@@ -54,14 +63,26 @@ class Producer:
         timestamp_ms: int,
         headers: Headers = (),
         partition: int | None = None,
+        *,
+        preferred: int | None = None,
     ) -> None:
+        """To `partition`, or to the `preferred` one if the topic has it, or to that of the key."""
         count = self._cluster.patiently(lambda: self._cluster.partitions(topic))
+        if partition is None and preferred is not None and preferred < count:
+            partition = preferred
         if partition is None:
             partition = murmur2(key) % count if key is not None else self._turns.get(topic, 0) % count
         builder = self._batches.setdefault((topic, partition), BatchBuilder())
         builder.append(timestamp_ms, key, value, headers)
         if builder.size >= BATCH_BYTES:
             self._send_batch(topic, partition)
+
+    def make_topic(self, topic: str, like: str) -> None:
+        """Unless it exists: with as many partitions as `like` has, in the cluster that topics are modelled on."""
+        if topic not in self._made:
+            count = self._models.patiently(lambda: self._models.partitions(like))
+            self._cluster.patiently(lambda: self._cluster.create_topics([(topic, count, {})]))
+            self._made.add(topic)
 
     def flush(self) -> None:
         for topic, partition in list(self._batches):

@@ -48,6 +48,12 @@ def from_spark(query: str, report: Mapping[str, Any]) -> Progress:
     )
 
 
+def batch_progress(query: str, began_s: float, seconds: float, rows: int) -> Progress:
+    """Of rows that were written at once, which Spark does not report by itself."""
+    rate = rows / seconds if seconds > 0 else 0.0
+    return Progress(query, 0, began_s, int(seconds * 1000), rows, rate, rate, 0, 0, 0)
+
+
 def _number(value: Any) -> float:
     """Spark leaves rates out of the first batch, or says NaN or Infinity."""
     number = float(value or 0)
@@ -86,17 +92,30 @@ def line(progress: Progress) -> str:
     )
 
 
+RUN_BEGINS = "run"
+
+
+def begin_run(path: Path, time_s: float) -> None:
+    """Marks where another run of the same checkpoint begins: between two runs days may pass."""
+    with open(path, "a") as file:
+        file.write(json.dumps({RUN_BEGINS: time_s}) + "\n")
+
+
 def append(path: Path, reports: Iterable[Progress]) -> None:
     with open(path, "a") as file:
         file.writelines(json.dumps(asdict(report)) + "\n" for report in reports)
 
 
-def load(path: Path) -> list[Progress]:
-    """A line cut short by a crash is left out."""
-    loaded = []
+def load(path: Path) -> list[list[Progress]]:
+    """Each run's reports, without runs that had none. A line cut short by a crash is left out."""
+    runs: list[list[Progress]] = [[]]
     for text in path.read_text().splitlines():
         try:
-            loaded.append(Progress(**json.loads(text)))
+            loaded = json.loads(text)
         except ValueError:
             continue
-    return loaded
+        if RUN_BEGINS in loaded:
+            runs.append([])
+        else:
+            runs[-1].append(Progress(**loaded))
+    return [run for run in runs if run]

@@ -9,14 +9,17 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.errors import PipelineError, UnknownJob
 from pipeline.generators import START_MS, Event
 from pipeline.job import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HERE = Path(__file__).resolve().parent
 
@@ -25,6 +28,16 @@ class Generator(Protocol):
     """The `events` function of a generator module."""
 
     def __call__(self, seed: int, count: int, rate: float, start_ms: int = START_MS) -> Iterator[Event]: ...
+
+
+Sessions = Callable[[], "SparkSession"]
+"""Makes a Spark session when it is needed."""
+
+
+class Delivery(Protocol):
+    """The `deliver` function of a generator module: puts events where the job's settings say, and says where."""
+
+    def __call__(self, made: Iterable[Event], settings: Mapping[str, Any], sessions: Sessions) -> str: ...
 
 
 def _file(job: str) -> Path:
@@ -42,7 +55,11 @@ def explanation(job: str) -> tuple[str, str]:
     file = _file(job)
     if not file.is_file():
         raise UnknownJob(f"no job {job!r}; there are: {', '.join(names())}")
-    title, _, description = (ast.get_docstring(ast.parse(file.read_text())) or job).partition("\n")
+    try:
+        parsed = ast.parse(file.read_text(), str(file))
+    except SyntaxError as mistake:
+        raise PipelineError(f"{file}, line {mistake.lineno}: {mistake.msg}") from None
+    title, _, description = (ast.get_docstring(parsed) or job).partition("\n")
     return title.rstrip("."), description.strip()
 
 
@@ -57,10 +74,17 @@ def load(job: str) -> Job:
 
 def generator(job: str) -> Generator:
     explanation(job)
-    if importlib.util.find_spec(_module("generators", job)) is None:
+    if job.endswith(".py") or importlib.util.find_spec(_module("generators", job)) is None:
         raise PipelineError(f"job {job} has no generator")
     made: Generator = importlib.import_module(_module("generators", job)).events
     return made
+
+
+def delivery(job: str) -> Delivery | None:
+    """For jobs that read no topic; None when events go to topics."""
+    generator(job)
+    found: Delivery | None = getattr(importlib.import_module(_module("generators", job)), "deliver", None)
+    return found
 
 
 def _module(folder: str, job: str) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 from pipeline.progress import Progress
 
 WIDTH, LEFT, RIGHT = 900, 80, 30
-PANEL, GAP, TOP = 190, 60, 70
+PANEL, GAP, TOP = 190, 60, 88
+MOST_POINTS = 400  # of a line: as many as one can tell apart in its width
 COLOURS = ("#2f7ed8", "#d9772b", "#2f9e62", "#8f5fbf", "#c2405a", "#7d8590")
 GREY = "#7d8590"
 
@@ -29,7 +30,7 @@ def svg(title: str, progress: Sequence[Progress]) -> str:
     names = queries(progress)
     begin = min((one.time_s for one in progress), default=0.0)
     end = max((_ended(one) for one in progress), default=begin + 1)
-    height = TOP + 2 * PANEL + GAP + 50
+    height = TOP + 2 * PANEL + GAP + 60
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
         ' font-family="sans-serif" font-size="12">',
@@ -52,8 +53,9 @@ def svg(title: str, progress: Sequence[Progress]) -> str:
     bottom = TOP + 2 * PANEL + GAP
     for step in range(6):
         at = LEFT + step / 5 * (WIDTH - LEFT - RIGHT)
-        parts.append(_text(at, bottom + 18, f"{span * step / 5:.1f} s", anchor="middle"))
-    parts.append(_text(LEFT, bottom + 40, f"{sum(one.input_rows for one in progress):,} rows in {span:.1f} s"))
+        parts.append(_text(at, bottom + 18, _duration(span * step / 5, span), anchor="middle"))
+    read = f"{sum(one.input_rows for one in progress):,} rows read by {len(names)} queries in {_duration(span, span)}"
+    parts.append(_text(LEFT, bottom + 42, f"{read}; a point is a micro-batch, at the time it ended"))
     return "\n".join([*parts, "</svg>\n"])
 
 
@@ -84,10 +86,19 @@ def _panel(
             for one in progress
             if one.query == name
         ]
+        points = _thinned(points)
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" fill="{colour}"/>' for x, y in points]
     return parts
+
+
+def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of neighbours that would lie on top of each other, the highest: a peak must not vanish."""
+    together = math.ceil(len(points) / MOST_POINTS)
+    if together <= 1:
+        return points
+    return [min(points[at : at + together], key=lambda point: point[1]) for at in range(0, len(points), together)]
 
 
 def html(title: str, drawn: str, progress: Sequence[Progress]) -> str:
@@ -119,6 +130,14 @@ def html(title: str, drawn: str, progress: Sequence[Progress]) -> str:
 
 def _ended(one: Progress) -> float:
     return one.time_s + one.duration_ms / 1000
+
+
+def _duration(seconds: float, span: float) -> str:
+    """In the unit that suits the whole axis."""
+    for limit, unit in ((2 * 86_400, "d"), (2 * 3_600, "h"), (120, "min")):
+        if span >= limit:
+            return f"{seconds / (limit / 2):.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 def _round_up(value: float) -> float:

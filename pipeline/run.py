@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline import sinks
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, one_line, spark_says
 from pipeline.job import Context, Job, Output, TopicSink
 from pipeline.progress import Progress, from_spark
 from pipeline.topics import dead_letters
@@ -49,38 +49,47 @@ class Run:
             self._trigger = {"processingTime": options.trigger}
         self._trigger = self._trigger or {"processingTime": "0 seconds"}
         self._seen: dict[str, str] = {}
+        self._written: list[Progress] = []
+        """What was written at once, still to be told of."""
         self._stopping = threading.Event()
 
     def start(self) -> None:
         create_topics(self.context)
+        try:
+            with spark_says(f"job {self.context.job.name} does not start"):
+                for output in self._outputs():
+                    if output.rows.isStreaming:
+                        self.queries.append(sinks.start(self.context, output, self.place, self._trigger))
+                    else:
+                        self._written.append(sinks.write_once(self.context, output, self.place))
+        except BaseException:
+            self.stop_queries()
+            raise
+
+    def _outputs(self) -> list[Output]:
+        """The job's own, and the one that keeps what the job cannot read."""
         outputs = list(self.context.job.build(self.context))
         if self.context.sources:
             letters = dead_letters(list(self.context.sources.values()))
             sink = TopicSink(self.context.job.dead_letter_topic, value="value", key="key", headers="headers")
             outputs.append(Output(DEAD_LETTERS, letters, sink))
-        try:
-            for output in outputs:
-                query = sinks.start(self.context, output, self.place, self._trigger)
-                if query is not None:
-                    self.queries.append(query)
-        except BaseException:
-            self.stop_queries()
-            raise
+        return outputs
 
     def follow(self, on_progress: Callable[[Progress], None] = lambda progress: None) -> None:
         """Until all queries have ended, or one fails (then the others are stopped), or `stop`."""
-        try:
-            while not self._stopping.is_set():
-                active = [query for query in self.queries if query.isActive]
+        with spark_says(f"job {self.context.job.name} lost Spark"):
+            try:
+                while not self._stopping.is_set():
+                    active = [query for query in self.queries if query.isActive]
+                    self._report(on_progress)
+                    for query in self.queries:
+                        self._raise_failure(query)
+                    if not active:
+                        break
+                    self._stopping.wait(POLL_S)
+            finally:
+                self.stop_queries()
                 self._report(on_progress)
-                for query in self.queries:
-                    self._raise_failure(query)
-                if not active:
-                    break
-                self._stopping.wait(POLL_S)
-        finally:
-            self.stop_queries()
-            self._report(on_progress)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -91,6 +100,8 @@ class Run:
             query.stop()
 
     def _report(self, on_progress: Callable[[Progress], None]) -> None:
+        while self._written:
+            on_progress(self._written.pop(0))
         for query in self.queries:
             name = str(query.name)
             for report in self._new(name, [_as_mapping(one) for one in query.recentProgress]):
@@ -107,19 +118,12 @@ class Run:
     def _raise_failure(query: StreamingQuery) -> None:
         failure = None if query.isActive else query.exception()
         if failure is not None:
-            raise PipelineError(f"query {query.name} failed: {_one_line(str(failure))}") from failure
+            raise PipelineError(f"query {query.name} failed: {one_line(str(failure))}") from failure
 
 
 def _as_mapping(report: Any) -> Mapping[str, Any]:
     loaded: Mapping[str, Any] = json.loads(report.json) if hasattr(report, "json") else dict(report)
     return loaded
-
-
-def _one_line(text: str) -> str:
-    """A Java failure's first line, and the innermost cause, which is what a user can act on."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return " / ".join(dict.fromkeys([lines[0] if lines else "", *causes[-1:]]))
 
 
 def create_topics(context: Context) -> None:
@@ -130,7 +134,7 @@ def create_topics(context: Context) -> None:
         for topic in (*job.reads, *job.writes)
         if not topic.pattern
     ]
-    if job.reads:
+    if job.may_meet_malformed_rows:
         wanted.append((context.topic_name(job.dead_letter_topic), 1, {}))
     cluster = Cluster(context.bootstrap_servers)
     try:

@@ -6,12 +6,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import NotInstalled, PipelineError
+from pipeline.errors import NotInstalled, PipelineError, spark_says
+from pipeline.shipping import ship_packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,11 +59,12 @@ def build_session(
     master: str = "local[*]",
     *,
     jars: str | None = None,
+    connector: bool = True,
     conf: Mapping[str, str] | None = None,
     ui: bool = False,
     log_level: str = "error",
 ) -> SparkSession:
-    """A session with the Kafka connector.
+    """A session with the Kafka connector, unless `connector` is false.
 
     The connector comes by its package name, fetched by Spark; with `jars`, a directory that already holds it, nothing
     is fetched. `conf` wins over everything that is set here.
@@ -72,18 +76,21 @@ def build_session(
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # Our producer and sinks may run in Python workers: let them find this package when it is not installed.
-        "spark.executorEnv.PYTHONPATH": str(HERE.parent),
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile={(HERE / 'log4j2.properties').as_uri()} -Dpipeline.log.level={log_level}"
         ),
     }
-    if master.startswith("local"):
+    local = master.startswith("local")
+    if local:
         # One process computes everything: Spark's 200 shuffle partitions would be 200 tasks for nothing, and the
         # loopback address keeps the session independent of the host's name and network.
         settings["spark.sql.shuffle.partitions"] = str(_cores(master))
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
-    if jars is None:
+        # Python workers find this package even when it is a source tree that nobody installed.
+        settings["spark.executorEnv.PYTHONPATH"] = str(HERE.parent)
+    if not connector:
+        pass  # for what reads and writes no topic
+    elif jars is None:
         settings["spark.jars.packages"] = connector_package(version)
     else:
         found = sorted(Path(jars).glob("*.jar"))
@@ -91,9 +98,32 @@ def build_session(
             raise PipelineError(f"{jars} does not hold {connector_package(version)}")
         settings["spark.jars"] = ",".join(str(path.resolve()) for path in found)
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**settings, **(conf or {})}.items():
+    settings |= conf or {}
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    _choose_python(settings.get("spark.pyspark.python"), local)
+    with spark_says(f"Spark does not start on {master}"):
+        spark = builder.getOrCreate()
+        if not local:
+            ship_packages(spark)
+    return spark
+
+
+def end_session(spark: SparkSession) -> None:
+    """A session whose JVM was killed has ended already."""
+    with suppress(PipelineError), spark_says("Spark does not end"):
+        spark.stop()
+
+
+def _choose_python(given: str | None, local: bool) -> None:
+    """pyspark reads the workers' Python from the environment only, and takes the first `python3` of the path.
+
+    On this machine that may be one without our packages or of another version; on a cluster it is all we know.
+    """
+    if given is not None:
+        os.environ["PYSPARK_PYTHON"] = given
+    elif local:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _cores(master: str) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline import jdbc, tables
 from pipeline.errors import PipelineError
 from pipeline.job import Context, FileSink, JdbcSink, Output, ParquetSink, TableSink, TopicSink
+from pipeline.progress import Progress, batch_progress
 from pipeline.topics import as_records
 
 if TYPE_CHECKING:
@@ -40,11 +42,8 @@ class Place:
         return str(Path(output) / f"{job}.sqlite")
 
 
-def start(context: Context, output: Output, place: Place, trigger: dict[str, Any]) -> StreamingQuery | None:
-    """The running query; None when the rows do not stream, which are then already written."""
-    if not output.rows.isStreaming:
-        write_once(context, output, place)
-        return None
+def start(context: Context, output: Output, place: Place, trigger: dict[str, Any]) -> StreamingQuery:
+    """The running query of rows that stream."""
     if not context.has_checkpoint(place.checkpoint_of(output)):
         _forget_batches(context, output, place)
     return (
@@ -64,7 +63,7 @@ def _writer(context: Context, output: Output, place: Place) -> DataStreamWriter:
         servers = sink.bootstrap_servers or context.bootstrap_servers
         if sink.timestamp is None:
             return records.writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
-        return records.writeStream.foreachBatch(lambda rows, _: rows.foreachPartition(partial(send_rows, servers)))
+        return records.writeStream.foreachBatch(partial(_send_batch, servers, context.bootstrap_servers))
     if isinstance(sink, ParquetSink | FileSink):
         kind, options = (sink.format, sink.options or {}) if isinstance(sink, FileSink) else ("parquet", {})
         writer = output.rows.writeStream.format(kind).options(**options).option("path", place.path(sink.path))
@@ -90,33 +89,51 @@ def _forget_batches(context: Context, output: Output, place: Place) -> None:
         jdbc.forget_batches(context.spark, output.sink, output.name)
 
 
-def write_once(context: Context, output: Output, place: Place) -> None:
-    sink = output.sink
-    if isinstance(sink, TopicSink):
+def write_once(context: Context, output: Output, place: Place) -> Progress:
+    """Rows that do not stream, all at once. They are kept until they are counted, so that their source is read once."""
+    sink, began_s = output.sink, time.time()
+    if isinstance(sink, TopicSink) and sink.timestamp is not None:
         records = as_records(output.rows, sink, context.topic_name(sink.topic))
-        servers = sink.bootstrap_servers or context.bootstrap_servers
-        if sink.timestamp is None:
-            records.write.format("kafka").option("kafka.bootstrap.servers", servers).save()
-        else:
-            records.foreachPartition(partial(send_rows, servers))
+        written = send(records, sink.bootstrap_servers or context.bootstrap_servers, context.bootstrap_servers)
+        return batch_progress(output.name, began_s, time.time() - began_s, written)
+    rows = output.rows.persist()
+    if isinstance(sink, TopicSink):
+        to_topic = as_records(rows, sink, context.topic_name(sink.topic)).write.format("kafka")
+        to_topic.option("kafka.bootstrap.servers", sink.bootstrap_servers or context.bootstrap_servers).save()
     elif isinstance(sink, ParquetSink | FileSink):
         kind, options = (sink.format, sink.options or {}) if isinstance(sink, FileSink) else ("parquet", {})
-        writer = output.rows.write.format(kind).options(**options).mode("append")
+        writer = rows.write.format(kind).options(**options).mode("append")
         writer.partitionBy(*sink.partition_by).save(place.path(sink.path))
     else:
-        _write_batch(context, output, place, output.rows, None)
+        _write_batch(context, output, place, rows, None)
+    seconds, count = time.time() - began_s, rows.count()
+    rows.unpersist()
+    return batch_progress(output.name, began_s, seconds, count)
 
 
-def send_rows(bootstrap_servers: str, rows: Iterable[Row]) -> None:
+def _send_batch(bootstrap_servers: str, source_servers: str, rows: DataFrame, batch_id: int) -> None:
+    send(rows, bootstrap_servers, source_servers)
+
+
+def send(records: DataFrame, bootstrap_servers: str, source_servers: str) -> int:
+    """The number of records sent by our own producer, a task per partition of the rows."""
+    return int(records.rdd.mapPartitions(partial(send_rows, bootstrap_servers, source_servers)).sum())
+
+
+def send_rows(bootstrap_servers: str, source_servers: str, rows: Iterable[Row]) -> Iterator[int]:
     """In a Python worker: rows with a time of their own leave through our producer."""
     from pipeline.producer import Producer
 
-    with Producer(bootstrap_servers) as producer:
+    with Producer(bootstrap_servers, like_topics_of=source_servers) as producer:
         for row in rows:
             record = row.asDict()
+            topic = record["topic"]
+            if record.get("like") is not None:
+                producer.make_topic(topic, record["like"])
             headers = tuple((header.key, _bytes(header.value)) for header in record.get("headers") or ())
             key, value = _bytes(record.get("key")), _bytes(record["value"])
-            producer.send(record["topic"], key, value, record["timestamp_ms"], headers)
+            producer.send(topic, key, value, record["timestamp_ms"], headers, preferred=record.get("partition"))
+    yield producer.sent
 
 
 def _bytes(value: bytearray | None) -> bytes | None:

@@ -16,13 +16,21 @@ ERROR = "_error"  # why a row is malformed, null when it is not
 RAW = "_raw"  # key and value as they were
 CORRUPT = "_corrupt"
 
+GOES_ON = r"""_text NOT RLIKE r'^\s*\{[^{}]*\}\s*$'
+    AND coalesce(size(from_json(concat('[', _text, ',0]'), 'array<string>')) != 2, true)"""
+"""Spark's parser stops at the end of the first object; what follows would be lost without a word. As an element of an
+array it must leave the next one alone. The pattern spares most rows this second look: one pair of braces around all."""
+
 
 def read_topic(context: Context, topic: Topic, bootstrap_servers: str) -> DataFrame:
     """The topic as a stream, parsed, with ERROR and RAW beside the columns that a job sees."""
+    name = context.topic_name(topic.name)
+    # The connector looks for a pattern anywhere in a name; a person who says `lines` does not mean `my-lines-too`.
+    chosen = ("subscribePattern", f"^(?:{name})$") if topic.pattern else ("subscribe", name)
     reader = (
         context.spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("subscribePattern" if topic.pattern else "subscribe", context.topic_name(topic.name))
+        .option(*chosen)
         .option("startingOffsets", context[STARTING_OFFSETS])
         .option("failOnDataLoss", context[FAIL_ON_DATA_LOSS])
         .option("includeHeaders", "true")
@@ -72,6 +80,7 @@ def _parse_json(rows: DataFrame, ddl: str) -> tuple[DataFrame, list[Column]]:
     errors = [
         F.when(~F.is_valid_utf8(F.col("_text")), "the value is not UTF-8"),
         F.when(unparsed, "the value is no such JSON object"),
+        F.when(F.expr(GOES_ON), "the value goes on after its JSON object"),
     ]
     for field in fields:
         if not field.nullable:
@@ -105,7 +114,7 @@ def dead_letters(sources: Sequence[DataFrame]) -> DataFrame:
 
 
 def as_records(rows: DataFrame, sink: TopicSink, topic: str) -> DataFrame:
-    """Rows as the columns that the connector's sink takes: topic, key, value, headers (`timestamp_ms` for our own)."""
+    """Rows as the columns that the connector's sink takes: topic, key, value, headers (more for our own)."""
     from pyspark.sql import functions as F
 
     def bytes_or_text(name: str) -> Column:
@@ -122,4 +131,8 @@ def as_records(rows: DataFrame, sink: TopicSink, topic: str) -> DataFrame:
         columns.append(F.col(sink.headers).alias("headers"))
     if sink.timestamp is not None:
         columns.append(F.unix_millis(F.col(sink.timestamp).cast("timestamp")).alias("timestamp_ms"))
+    if sink.like is not None:
+        columns.append(F.col(sink.like).alias("like"))
+    if sink.partition is not None:
+        columns.append(F.col(sink.partition).alias("partition"))
     return rows.select(*columns)

@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 30.0
 PATIENCE_S = 60.0  # how long a broker may be away (a restart) before a send is given up
+FIRST_CONTACT_S = 10.0  # ... and before someone who has only just named it is told that nobody answers there
 RETRY_PAUSE_S = 0.1
 
 CREATE_TOPICS_VERSION = 5
@@ -122,15 +123,20 @@ class Cluster:
             del self._connections[address]
             raise
 
-    def patiently(self, attempt: Callable[[], T]) -> T:
-        """The result of `attempt`, repeated while the broker is away or not ready, for PATIENCE_S."""
-        deadline = time.monotonic() + PATIENCE_S
+    def reach(self) -> None:
+        """Whether a broker answers at all."""
+        question = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        self.patiently(lambda: self.ask_any(question, METADATA_VERSION), FIRST_CONTACT_S)
+
+    def patiently(self, attempt: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
+        """The result of `attempt`, repeated while the broker is away or not ready."""
+        deadline = time.monotonic() + patience_s
         while True:
             try:
                 return attempt()
             except (OSError, Retry) as failure:
                 if time.monotonic() > deadline:
-                    raise PipelineError(f"no success with {self.bootstrap_servers}: {failure}") from failure
+                    raise PipelineError(f"no broker serves us at {self.bootstrap_servers}: {failure}") from failure
                 self._partitions.clear()
                 self._leaders.clear()
                 time.sleep(RETRY_PAUSE_S)
@@ -167,6 +173,15 @@ class Cluster:
         for result in response.topics:
             if result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 check(result.error_code, f"creating topic {result.name}: {result.error_message or ''}")
+
+
+def reach(bootstrap_servers: str) -> None:
+    """PipelineError unless a broker answers there."""
+    cluster = Cluster(bootstrap_servers)
+    try:
+        cluster.reach()
+    finally:
+        cluster.close()
 
 
 def check(error_code: int, what: str) -> None:

@@ -250,18 +250,12 @@ class _Encoder(_Compiler):
 
     def tags(self, tagged: list[Field], var: str) -> None:
         """Tagged fields go on the wire only when they differ from their default, in order of tag."""
-        self.line(f"tags = getattr({var}, '_unknown_tags', None)")
-        if not tagged:
-            self.line("if tags is None:")
-            self.line(" add(b'\\x00')")
-            self.line("else:")
-        else:
-            self.line("tags = {} if tags is None else dict(tags)")
-            for field in sorted(tagged, key=lambda f: f.tag or 0):
-                self.one_tag(field, f"{var}.{field.name}")
-            self.line("if not tags:")
-            self.line(" add(b'\\x00')")
-            self.line("else:")
+        self.line(f"tags = {var}._unknown_tags")
+        for field in sorted(tagged, key=lambda f: f.tag or 0):
+            self.one_tag(field, f"{var}.{field.name}")
+        self.line("if tags is None:")
+        self.line(" add(b'\\x00')")
+        self.line("else:")
         self.line(" add(uvarint(len(tags)))")
         self.line(" for tag in sorted(tags):")
         self.line("  add(uvarint(tag)); add(uvarint(len(tags[tag]))); add(tags[tag])")
@@ -270,9 +264,10 @@ class _Encoder(_Compiler):
         default = self.constant("D", field.default_value())
         # The nested structure's own tags must not clobber ours, so it writes to lists of its own.
         outer, kept = self.name("out"), self.name("tags")
-        self.line(f"if {expression} != {default}:")
+        unlike = f"{expression} is not {default} and " if field.struct is not None else ""
+        self.line(f"if {unlike}{expression} != {default}:")
         self.indent += 1
-        self.line(f"{outer} = out; {kept} = tags; out = []; add = out.append")
+        self.line(f"{outer} = out; {kept} = {{}} if tags is None else dict(tags); out = []; add = out.append")
         self.value(field, expression)
         self.line(f"{kept}[{field.tag}] = b''.join(out); out = {outer}; add = out.append; tags = {kept}")
         self.indent -= 1
@@ -283,6 +278,7 @@ class _Decoder(_Compiler):
         new = self.constant("new", declared.__new__)
         cls = self.constant("cls", declared)
         self.line(f"{var} = {new}({cls})")
+        self.line(f"{var}._unknown_tags = None")
         tagged: list[Field] = []
         run: list[Field] = []
         for field in declared.FIELDS:
@@ -464,7 +460,7 @@ class _Decoder(_Compiler):
             self.line(f" raise DecodeError('tagged field {field.name} does not fill its size')")
             self.indent -= 1
             branch = "elif"
-        keep = f"{var}._unknown_tags = {{**getattr({var}, '_unknown_tags', {{}}), {tag}: bytes(buf[p:{stop}])}}"
+        keep = f"{var}._unknown_tags = {{**({var}._unknown_tags or {{}}), {tag}: bytes(buf[p:{stop}])}}"
         if tagged:
             self.line("else:")
             self.line(f" {keep}")

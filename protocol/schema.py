@@ -112,12 +112,13 @@ class Field:
         if self.is_array:
             return []
         if self.struct is not None:
-            return self.struct()
+            return shared_default(self.struct) if self.tag is not None else self.struct()
         assert self.kind is not None
         return self.kind.zero
 
     def default_is_fresh(self) -> bool:
-        return self.default is UNSET and (self.is_array or self.struct is not None)
+        """Tagged structs are the exception: nearly every message leaves them out, so all share one that is frozen."""
+        return self.default is UNSET and (self.is_array or (self.struct is not None and self.tag is None))
 
 
 class Kind(Generic[T]):
@@ -275,6 +276,7 @@ def _constructor_of(struct: type[Struct]) -> Callable[..., None]:
             scope[f"D{i}"] = declared.default_value()
             parameters.append(f"{name}=D{i}")
             body.append(f"  self.{name} = {name}")
+    body.append("  self._unknown_tags = None")
     exec(f"def __init__(self, *, {', '.join(parameters)}):\n" + "\n".join(body), scope)
     return cast("Callable[..., None]", scope["__init__"])
 
@@ -282,24 +284,49 @@ def _constructor_of(struct: type[Struct]) -> Callable[..., None]:
 def _compiling_comparison(struct: type[Struct]) -> Callable[[Any, object], bool]:
     def compile_then_call(self: Struct, other: object) -> bool:
         same = " and ".join(f"self.{declared.name} == other.{declared.name}" for declared in struct.FIELDS)
-        scope: dict[str, Any] = {}
-        exec(f"def __eq__(self, other):\n  return ({same}) if type(other) is type(self) else NotImplemented", scope)
+        scope: dict[str, Any] = {"struct": struct}
+        exec(f"def __eq__(self, other):\n  return ({same}) if isinstance(other, struct) else NotImplemented", scope)
         struct.__eq__ = scope["__eq__"]  # type: ignore[method-assign]
         return cast("bool", scope["__eq__"](self, other))
 
     return compile_then_call
 
 
+_shared_defaults: dict[type[Struct], Struct] = {}
+
+
+def shared_default(struct: type[Struct]) -> Struct:
+    """One instance with every field at its default, equal to any such, that cannot be changed."""
+    made = _shared_defaults.get(struct)
+    if made is None:
+        space = {"__slots__": (), "__setattr__": _refuse_change}
+        frozen = cast("type[Struct]", type.__new__(StructMeta, struct.__name__, (struct,), space))
+        made = _shared_defaults[struct] = object.__new__(frozen)
+        for declared in struct.FIELDS:
+            object.__setattr__(made, declared.name, declared.default_value())
+        object.__setattr__(made, "_unknown_tags", None)
+    return made
+
+
+def _refuse_change(self: Struct, name: str, value: object) -> None:
+    kind = type(self).__name__
+    raise AttributeError(f"{kind}.{name}: this is the default that all messages share; assign a new {kind} instead")
+
+
 class Struct(metaclass=StructMeta):
     """Base of everything declared. Compares by value."""
 
-    # Tagged fields of a newer peer, kept so that passing a message on loses nothing. Set only if any.
+    # Tagged fields of a newer peer, kept so that passing a message on loses nothing. None if there are none.
     __slots__ = ("_unknown_tags",)
     FIELDS: ClassVar[tuple[Field, ...]]
 
     @classmethod
     def _declare(cls) -> None:
         pass
+
+    def __init__(self) -> None:
+        """Of structs without fields; those with fields get a constructor of their own."""
+        self._unknown_tags: dict[int, bytes] | None = None
 
     def items(self) -> Iterator[tuple[str, Any]]:
         for declared in self.FIELDS:
@@ -316,6 +343,13 @@ class Struct(metaclass=StructMeta):
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.items())})"
 
 
+def _has_records(struct: type[Struct]) -> bool:
+    return any(
+        _has_records(declared.struct) if declared.struct is not None else declared.kind is record_data
+        for declared in struct.FIELDS
+    )
+
+
 class Message(Struct):
     """A whole request, response, header or record: what has versions of its own."""
 
@@ -328,6 +362,8 @@ class Message(Struct):
     FLEXIBLE: ClassVar[Versions] = NEVER
     UNSTABLE: ClassVar[bool] = False
     """The latest version is still being worked on in Kafka and is not advertised."""
+    HAS_RECORDS: ClassVar[bool] = False
+    """Some field holds records, which may be a slice of a file instead of bytes."""
     STRICT: ClassVar[bool] = False
     """Encoding refuses a field that the version cannot carry. Responses just leave such a field out."""
 
@@ -350,6 +386,7 @@ class Message(Struct):
         cls.FLEXIBLE = parse_versions(flexible)
         cls.UNSTABLE = unstable
         cls.STRICT = strict
+        cls.HAS_RECORDS = _has_records(cls)
         cls._encoders = {}
         cls._decoders = {}
 
@@ -363,10 +400,8 @@ class Message(Struct):
     def encode_parts(self, version: int) -> list[Any]:
         """Runs of bytes, and between them the file slices that stand for records."""
         pieces = self._encoded(version)
-        try:
+        if not self.HAS_RECORDS:
             return [b"".join(pieces)]
-        except TypeError:  # there are file slices
-            pass
         parts: list[Any] = []
         run: list[Any] = []
         for piece in pieces:

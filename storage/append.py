@@ -53,6 +53,7 @@ class AppendRules:
         "before_max_ms",
         "codec",
         "compact",
+        "flushes",
         "level",
         "log_append_time",
         "looks_at_records",
@@ -65,6 +66,7 @@ class AppendRules:
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.after_max_ms = config.message_timestamp_after_max_ms
         self.compact = config.is_compact
+        self.flushes = min(config.flush_messages, config.flush_ms) != LONG_MAX
         self.codec, self.level = _target_codec(config)
         self.looks_at_records = self.compact or (not self.log_append_time and self.before_max_ms != LONG_MAX)
 

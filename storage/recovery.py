@@ -163,7 +163,7 @@ class LogLoader:
         total = sum(segment.size for segment in unflushed)
         if total:
             _log.info(
-                "%s: recovering %d segments (%d bytes) from offset %d after an unclean stop",
+                "%s: recovering %d segments (%d bytes) from offset %d",
                 self._name,
                 len(unflushed),
                 total,

@@ -1,12 +1,12 @@
 """All cases, in the order of a run.
 
-Start-up first, on an unloaded machine; then what moves records; then groups; memory after all that load; and last the
-cases that want the machine for themselves.
+Start-up first, on an unloaded machine; then what moves records; then groups and Spark; memory after all that load; and
+last the cases that want the machine for themselves.
 """
 
 from __future__ import annotations
 
-from bench.cases import consume, floor, groups, latency, partitions, produce, python_client, startup
+from bench.cases import consume, floor, groups, latency, partitions, produce, python_client, spark, startup
 from bench.model import Case
 
 CASES: tuple[Case, ...] = (
@@ -16,6 +16,7 @@ CASES: tuple[Case, ...] = (
     *latency.CASES,
     *python_client.CASES,
     *groups.CASES,
+    *spark.CASES,
     *floor.CASES,
     *startup.AFTER_LOAD,
     *partitions.CASES,

@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from broker.api import RequestContext
+from broker.api import Repeat, RequestContext
 from broker.network.frames import FrameReader
 from broker.network.routes import Route
 from broker.network.transport import Part, Transport
@@ -66,6 +66,8 @@ class Connection:
         "_on_close_requested",
         "_paused",
         "_pending_bytes",
+        "_repeat",
+        "_repeated",
         "_slots",
         "_waits_for_memory",
         "client_id",
@@ -93,10 +95,13 @@ class Connection:
         self.peer = peer
         self.local_address = local_address
         self.client_id: str | None = None
-        self.reader = FrameReader(server.scratch, server.settings.request_max_bytes)
+        self.reader = FrameReader(server.scratch, server.settings.request_max_bytes, server.buffers)
         self.last_active = server.clock()
         self.closed = False
         self.draining = False
+        self._repeat: Repeat | None = None
+        """The shorter way for a request like the last ones."""
+        self._repeated: object = None
         self._slots: deque[Slot] = deque()
         self._pending_bytes = 0
         self._memory_held = 0
@@ -168,6 +173,14 @@ class Connection:
     def _handle(self, frame: memoryview) -> None:
         server = self.server
         server.counters.requests += 1
+        repeat = self._repeat
+        if repeat is not None and not self._slots:
+            answer = repeat.answer(frame)
+            if repeat.is_stale:
+                self._repeat = self._repeated = None
+            if answer is not None:
+                self.transport.send(answer)
+                return
         api_key, version, correlation_id, client_id, offset = parse_request_header(frame)
         self.client_id = client_id
         route = server.router.find(api_key, version)
@@ -198,6 +211,8 @@ class Connection:
                     self._wait_for_turn(route, correlation_id, parts)
                 else:
                     self.transport.send(parts)
+                if route.remember is not None:
+                    self._repeated, self._repeat = route.remember(context, frame, request, self._repeated)
             elif result is not None:
                 future = asyncio.ensure_future(result)
                 slot = Slot(self, route, correlation_id, cost)

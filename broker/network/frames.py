@@ -5,7 +5,7 @@ until there is none or it wants no more, and then calls `park()`. That is also t
 BufferedProtocol, so a TLS transport drives it the same way.
 
 All connections of a server share one scratch buffer: an idle connection holds no memory at all. What is left of an
-incomplete frame is parked as bytes of its own; once it is large it gets a buffer that doubles with what has *arrived*.
+incomplete frame is parked as bytes of its own; once it is large it gets a buffer that grows with what has *arrived*.
 A peer that claims 100 MB and sends ten bytes costs ten bytes.
 """
 
@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import struct
 
+from broker.network.buffers import BufferPool
 from protocol.errors import DecodeError
 
 SCRATCH_SIZE = 128 * 1024
 """One receive call's worth: Kafka's default receive buffer of 100 KiB fits, and it stays within an L2 cache."""
 
-PARK_LIMIT = 64 * 1024
+PARK_LIMIT = 16 * 1024
 """An incomplete frame with more than this no longer travels through the scratch buffer, where each wake-up copies
 it anew, but into a buffer of its own."""
+
+GROWTH = 2
+"""A buffer of its own holds at least so many times what has arrived (and is rounded up to what the pool keeps)."""
 
 _LENGTH = struct.Struct(">i").unpack_from
 
@@ -57,10 +61,23 @@ class FrameReader:
     `park()`.
     """
 
-    __slots__ = ("_end", "_frame_size", "_max_size", "_own", "_parked", "_scratch", "_start", "_suspicious", "_view")
+    __slots__ = (
+        "_end",
+        "_frame_size",
+        "_max_size",
+        "_own",
+        "_parked",
+        "_pool",
+        "_scratch",
+        "_spent",
+        "_start",
+        "_suspicious",
+        "_view",
+    )
 
-    def __init__(self, scratch: bytearray, max_size: int) -> None:
+    def __init__(self, scratch: bytearray, max_size: int, pool: BufferPool) -> None:
         self._scratch = scratch
+        self._pool = pool
         self._view = memoryview(scratch)
         self._max_size = max_size
         self._suspicious = min(max_size, _LOWEST_FOREIGN)
@@ -68,6 +85,8 @@ class FrameReader:
         self._end = 0
         self._parked = b""
         self._own: bytearray | None = None
+        self._spent: bytearray | None = None
+        """Holds the frame taken last; goes back to the pool when that is no longer valid."""
         self._frame_size = 0
         """With a buffer of our own: length of the whole frame, its four length bytes included."""
 
@@ -90,11 +109,13 @@ class FrameReader:
         """Where the next bytes go. Never empty."""
         own = self._own
         if own is not None:
-            if self._end == len(own):
-                grown = bytearray(min(self._frame_size, 2 * len(own)))
-                grown[: self._end] = own
+            end = self._end
+            if end == len(own):
+                grown = self._pool.take(min(self._frame_size, GROWTH * end))
+                grown[:end] = own
+                self._pool.give_back(own)
                 self._own = own = grown
-            return memoryview(own)[self._end :]
+            return memoryview(own)[end : self._frame_size]
         parked = self._parked
         if parked:
             # Not given up yet: if nothing arrives after all, received() is never called.
@@ -124,7 +145,7 @@ class FrameReader:
         if own is not None:
             if self._end < self._frame_size:
                 return None
-            self._own = None
+            self._own, self._spent = None, own
             self._start = self._end = 0
             return memoryview(own)[4 : self._frame_size]
         start = self._start
@@ -144,6 +165,9 @@ class FrameReader:
 
     def park(self) -> None:
         """Leaves the scratch buffer to others: copies out whatever was not taken."""
+        if self._spent is not None:
+            self._pool.give_back(self._spent)
+            self._spent = None
         if self._own is not None:
             return
         start, end = self._start, self._end
@@ -156,7 +180,7 @@ class FrameReader:
             size = 4 + length
             # A complete frame, or one that next_frame() will refuse, stays parked: it is only waiting for its turn.
             if size > rest and length <= self._max_size:
-                own = bytearray(min(size, 2 * rest))
+                own = self._pool.take(min(size, GROWTH * rest))
                 own[:rest] = self._view[start:end]
                 self._own = own
                 self._end = rest
@@ -166,6 +190,9 @@ class FrameReader:
 
     def clear(self) -> None:
         """Frees everything; the connection is gone."""
+        for buffer in (self._own, self._spent):
+            if buffer is not None:
+                self._pool.give_back(buffer)
         self._parked = b""
-        self._own = None
+        self._own = self._spent = None
         self._start = self._end = 0

@@ -25,7 +25,16 @@ _HEADER_1 = struct.Struct(">iiB")
 class Route:
     """One version of one API: everything about it that does not change between requests."""
 
-    __slots__ = ("_pack", "api_key", "function", "keeps_request", "request", "response_version", "version")
+    __slots__ = (
+        "_pack",
+        "api_key",
+        "function",
+        "keeps_request",
+        "remember",
+        "request",
+        "response_version",
+        "version",
+    )
 
     def __init__(self, entry: HandlerEntry, api_key: int, version: int, response_version: int) -> None:
         self.api_key = api_key
@@ -33,6 +42,7 @@ class Route:
         self.response_version = response_version
         self.request = entry.request
         self.function: HandlerFunction = entry.function
+        self.remember = entry.remember
         self.keeps_request = inspect.iscoroutinefunction(entry.function)
         """A coroutine starts after the receive buffer was given to others, so it gets a copy of its request."""
         self._pack: Callable[[int, int], bytes] = (

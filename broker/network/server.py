@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from broker.api import HANDLERS, HandlerEntry
+from broker.network.buffers import BufferPool
 from broker.network.connection import Connection
 from broker.network.counters import NetworkCounters
 from broker.network.frames import SCRATCH_SIZE
@@ -79,6 +80,7 @@ class SocketServer:
         self.memory = ArrivingMemory(settings.arriving_bytes_limit)
         self.log_limit = LineLimiter(clock)
         self.scratch = bytearray(SCRATCH_SIZE)
+        self.buffers = BufferPool()
         """Where every connection receives; see broker.network.frames."""
         self.loop: asyncio.AbstractEventLoop
         self._listeners = tuple(listeners)

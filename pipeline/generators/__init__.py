@@ -7,7 +7,8 @@ A generator is a module with
 pure Python, no clock, no global randomness: the same arguments give the same events, byte for byte. `rate` is events
 per second of *event time*: it spaces the timestamps, which begin at `start_ms`. (How fast they are sent is the
 sender's matter.) What makes streams hard is part of it: some events are late, some come twice, some are malformed.
-`topic` is the name the job declares; the sender maps it to the user's.
+`topic` is the name the job declares; the sender maps it to the user's. A job that reads no topic has a generator with a
+`deliver` as well, which puts the events where that job looks for them.
 """
 
 from __future__ import annotations

@@ -63,6 +63,8 @@ CSV_OPTIONS = {
     "header": "true",
     "multiLine": "true",  # a quoted field may hold the end of a line
     "escape": '"',
+    # By default Spark reads empty text back as null. A field with nothing in it, not even quotes, is null all the same.
+    "nullValue": "\\N",
     # By default Spark's writer strips blanks, and text must come back as it was.
     "ignoreLeadingWhiteSpace": "false",
     "ignoreTrailingWhiteSpace": "false",

@@ -1,8 +1,9 @@
-"""Import from files: the rows of JSON, CSV or Parquet files in a directory become records of a topic.
+r"""Import from files: the rows of JSON, CSV or Parquet files in a directory become records of a topic.
 
 Files may be added while the job runs; each is read once. Values are JSON objects of the declared `fields`. Lines that
-are no such row go to the dead-letter topic as they were, with the file's name. `barnabas pipeline generate
-export-files` and the job `export-files` make such files.
+are no such row go to the dead-letter topic as they were (a row that only lacks a field, as Spark read it), with the
+file's name. In CSV, null is a field with nothing in it or `\N`, and empty text a pair of quotes. `barnabas pipeline
+generate import-files` and the job `export-files` make such files.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def table_rows(context: Context) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
-    from pipeline.topics import COLUMNS, ERROR, RAW
+    from pipeline.topics import ERROR, RAW
 
     fields = struct_of(context[FIELDS])
     reader = context.spark.readStream.format(context[FORMAT])
@@ -63,12 +64,10 @@ def table_rows(context: Context) -> DataFrame:
         F.when(F.col(field.name).isNull(), f"field {field.name} is missing") for field in fields if not field.nullable
     ]
     error = F.coalesce(F.when(F.col("_corrupt").isNotNull(), "the line is no such row"), *missing)
-    text = F.coalesce("_corrupt", F.to_csv(F.struct(*fields.fieldNames())))
-    shaped = as_records(
-        files.withColumn("_text", text.cast("binary")).withColumn(ERROR, error), "_text", ERROR, *fields.fieldNames()
-    )
-    shaped = shaped.withColumn(RAW, F.struct("key", "value"))
-    return shaped.withColumn("value", F.struct(*fields.fieldNames())).select(*COLUMNS, RAW, ERROR)
+    row = F.struct(*fields.fieldNames())
+    text = F.coalesce("_corrupt", F.to_csv(row)).cast("binary")
+    shaped = files.select(row.alias("_row"), text.alias("_text"), error.alias(ERROR), "_metadata")
+    return as_records(shaped, "_row", f"struct(CAST(NULL AS BINARY) AS key, _text AS value) AS {RAW}", ERROR)
 
 
 def as_records(files: DataFrame, value: str, *more: str) -> DataFrame:

@@ -3,7 +3,8 @@
 The target's topics are named `<source>.<topic>`, so the name says where a record comes from and the record stays as it
 is; topics that came from the target, on whatever way, are not sent back. With `keep_names` the names stay and a header
 `barnabas.origin` says whence a record came; records of the target's own are not sent back. Either way two mirrors in
-opposite directions (active-active) make no loop, and one alone is active-passive. At least once, in order per key.
+opposite directions (active-active) make no loop, and one alone is active-passive. Topics that the target does not have
+are made with the source's number of partitions; records keep their partition. At least once, in order per key.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def build(context: Context) -> list[Output]:
         headers="headers",
         timestamp="timestamp",
         topic_column="target_topic",
+        like="topic",
+        partition="partition",
         bootstrap_servers=context[TARGET_SERVERS],
     )
     return [Output("mirror", mirrored, sink)]

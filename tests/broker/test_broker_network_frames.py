@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.network.buffers import BufferPool
 from broker.network.frames import PARK_LIMIT, SCRATCH_SIZE, FrameError, FrameReader
 
 MAX = 1024 * 1024
@@ -22,7 +23,7 @@ class Feeder:
 
     def __init__(self, max_size: int = MAX) -> None:
         self.scratch = bytearray(SCRATCH_SIZE)
-        self.reader = FrameReader(self.scratch, max_size)
+        self.reader = FrameReader(self.scratch, max_size, BufferPool())
         self.max_held = 0
 
     def feed(self, data: bytes, at_most: int | None = None) -> list[bytes]:

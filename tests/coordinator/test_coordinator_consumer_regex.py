@@ -98,6 +98,39 @@ def test_the_record_goes_with_the_last_member_that_has_the_expression() -> None:
     assert not coordinator.group.subscriptions
 
 
+def test_changing_to_an_expression_that_matches_nothing_leaves_the_topics_to_others() -> None:
+    """The story: seed 51049 of the simulation. The target of the member stayed as it was, it gave the partitions up
+    as not its own any more, and nobody got them, because the topics of the group had not changed. Apache Kafka 4.3.1
+    leaves them lying, too.
+    """
+    coordinator = Coordinator({"t": 4})
+    join(coordinator, "a", "t.*")
+    coordinator.join("b")
+    beat_all(coordinator, "a", "b")
+    assert {member: len(held) for member, held in owned_by(coordinator).items()} == {"a": 2, "b": 2}
+    coordinator.pass_time(10_001)
+    member = coordinator.group.members["a"]
+    held = {"t": sorted(partition for _, partition in owned_by(coordinator)["a"])}
+    coordinator.heartbeat("a", member.member_epoch, held, subscribed_topic_regex="nothing.*")
+    beat_all(coordinator, "a", "b")
+    assert {member: len(held) for member, held in owned_by(coordinator).items()} == {"a": 0, "b": 4}
+
+
+def owned_by(coordinator: Coordinator) -> dict[str, set[tuple[str, int]]]:
+    return {
+        member_id: {(coordinator.topic_name(topic), index) for topic, held in member.assigned.items() for index in held}
+        for member_id, member in coordinator.group.members.items()
+    }
+
+
+def beat_all(coordinator: Coordinator, *member_ids: str) -> None:
+    for _ in range(5):
+        for member_id in member_ids:
+            member = coordinator.group.members[member_id]
+            held = {coordinator.topic_name(topic): sorted(held) for topic, held in member.assigned.items()}
+            coordinator.heartbeat(member_id, member.member_epoch, held)
+
+
 def test_taking_the_expression_back_gives_the_topics_up() -> None:
     coordinator = Coordinator(TOPICS)
     epoch = join(coordinator, "a", "t.*")

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.broker_process import BrokerProcess
 from support.jars import ROOT
 from support.processes import wait_until
-from support.spark import read_topic
+from support.spark import JobRun, read_topic
 from support.spark_processes import Driver
+from support.spark_topics import Lab
 
 from cli.main import main
-from pipeline import registry
+from pipeline import registry, wire
+from pipeline.errors import PipelineError
 
 
 def test_every_job_is_listed_and_describes_itself(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,14 +78,56 @@ def test_without_java_one_line_says_what_to_install(
         (("report", "word-count", "--checkpoint", "/nowhere"), "no run of word-count had this checkpoint"),
         (("generate", "word-count", "--bootstrap-server", "nowhere"), "is not host:port"),
         (("generate", "word-count", "--bootstrap-server", "x:1", "--start", "noon"), "is no ISO time"),
+        (("generate", "word-count", "--bootstrap-server", "x:1", "--rate", "0"), "--rate one above 0"),
+        (("generate", "word-count", "--bootstrap-server", "x:1", "--set", "topic.line=y"), "it has: "),
+        (("generate", "word-count"), "--bootstrap-server is needed"),
+        (("generate", "import-files", "--set", "format=orc"), "generated as json or csv"),
+        (("generate", "./no.py"), "no job './no.py'"),
+        ((*RUN, "--report", "chart.png"), "neither in .html nor in .svg"),
+        (RUN, "no broker serves us at 127.0.0.1:1: "),
+        (("generate", *RUN[1:4]), "no broker serves us at 127.0.0.1:1: "),
+        (("report", "word-count", "--checkpoint", "hdfs://far/away"), "only runs with a local checkpoint"),
     ],
 )
 def test_what_a_user_got_wrong_is_one_line(
-    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(wire, "FIRST_CONTACT_S", 0.0)
     assert main(["pipeline", *arguments]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+def test_a_mistake_in_a_job_of_ones_own_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text, said in (("def build(:\n", "line 1: "), ("x = 1\n", "has no `JOB = Job(...)`")):
+        (tmp_path / "own.py").write_text(text)
+        assert main(["pipeline", "describe", str(tmp_path / "own.py")]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line and "own.py" in line
+
+
+@pytest.mark.parametrize(
+    ("job", "settings", "said"),
+    [
+        ("word-count", {"starting_offsets": "noon"}, "got noon"),
+        ("tweets", {"watermark": "soon"}, "job tweets does not start: "),
+        ("export-files", {"fields": "sensor STRONG"}, "job export-files does not start: "),
+        ("import-jdbc", {"url": "jdbc:nothing:at-all"}, "job import-jdbc does not start: "),
+        ("export-jdbc", {"url": "jdbc:derby:memory:never-made"}, "not found"),
+        ("mirror", {"target_bootstrap_servers": "nowhere"}, "bootstrap server 'nowhere' is not host:port"),
+    ],
+)
+def test_what_spark_refuses_is_one_line(
+    job_run: Callable[..., JobRun], job: str, settings: dict[str, str], said: str, lab: Lab
+) -> None:
+    """Whether Spark refuses it at once or when the first rows come, and on whichever side of its wall to Python."""
+    topic = lab.topic()
+    lab.send(topic, range(3))
+    run = job_run(job, **settings, **({"topic.readings": topic} if job in ("mirror", "export-jdbc") else {}))
+    with pytest.raises(PipelineError) as refused:
+        run.run()
+    (line,) = str(refused.value).splitlines()
+    assert said in line and "Traceback" not in line, line
 
 
 def test_the_same_seed_sends_the_same_events(
@@ -132,3 +177,15 @@ def test_a_run_shows_each_micro_batch_ctrl_c_ends_it_and_a_chart_is_left(
     chart = tmp_path / "chart.svg"
     assert main(["pipeline", "report", "word-count", "--checkpoint", str(checkpoint), "--report", str(chart)]) == 0
     assert chart.read_text().startswith("<svg")
+
+
+def test_ctrl_c_while_spark_starts(pipeline_broker: BrokerProcess, tmp_path: Path) -> None:
+    arguments = ["--bootstrap-server", pipeline_broker.bootstrap, "--checkpoint", str(tmp_path / "checkpoint")]
+    driver = Driver(tmp_path, "word-count", *arguments)
+    try:
+        wait_until(lambda: driver.process.poll() is not None or "WARNING" in driver.log, 60, "a JVM that starts")
+        assert driver.interrupt() == 130, driver.log
+    finally:
+        driver.close()
+    lines = [line for line in driver.log.splitlines() if "WARNING" not in line]
+    assert lines == ["barnabas pipeline: interrupted"], driver.log

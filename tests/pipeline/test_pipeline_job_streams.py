@@ -43,14 +43,22 @@ def by(rows: Iterable[dict[str, Any]], keys: tuple[str, ...], values: tuple[str,
     return {pick(row, keys): pick(row, values) for row in rows}
 
 
-def test_word_count(job_run: Runs) -> None:
+def test_word_count_goes_on_from_its_checkpoint(job_run: Runs) -> None:
     run = job_run("word-count", max_offsets_per_trigger="200")
-    events = run.generate(seed=11, count=500)
+    events = run.generate(seed=11, count=300)
+    run.run()
+    events += run.generate(seed=12, count=200)
     run.run()
     expected = word_count.word_counts(events)
     assert {word: row["count"] for word, row in run.last_by_key("word-counts").items()} == expected
     assert by(run.table("word_counts"), ("word",), ("count",)) == expected
-    same_records(run.dead_letters(), word_count.malformed_lines(events))
+    letters = run.dead_letters()
+    same_records(letters, word_count.malformed_lines(events))
+    assert {dict(letter.headers)["barnabas.error"] for letter in letters} == {b"the value is not UTF-8"}
+    assert {dict(letter.headers)["barnabas.topic"] for letter in letters} == {run.names["lines"].encode()}
+    assert [one.input_rows for one in run.progress if one.query == "counts" and one.input_rows] == [200, 100, 200]
+    assert next(one.lag for one in run.progress if one.query == "counts") == 100, "told after the first micro-batch"
+    assert run.progress[-1].lag == 0
 
 
 def test_tweets(job_run: Runs) -> None:

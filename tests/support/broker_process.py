@@ -18,8 +18,8 @@ READY_TIMEOUT_S = 30  # generous: recovery after a crash on a loaded machine; a 
 class BrokerProcess(ServerProcess):
     """One Barnabas node in `directory`: its properties file, its log and its data directory live there.
 
-    `prefix` goes before the command (a tracer, say); `extra` are further lines of the properties file;
-    `overrides` become `--override name=value`.
+    `prefix` goes before the command (a tracer, say); `program` is a module that stands in for the command, with
+    arguments of its own; `extra` are further lines of the properties file; `overrides` become `--override name=value`.
     """
 
     def __init__(
@@ -29,6 +29,7 @@ class BrokerProcess(ServerProcess):
         extra: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
+        program: Sequence[str] = ("cli.main",),
         data_dir: Path | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -38,14 +39,14 @@ class BrokerProcess(ServerProcess):
         self.properties_path = directory / "server.properties"
         settings = combined_node_properties(self.data_dir, port, controller_port, dict(extra or {}))
         write_properties(self.properties_path, settings)
-        command = [*prefix, sys.executable, "-m", "cli.main", "server-start", str(self.properties_path)]
+        command = [*prefix, sys.executable, "-m", *program, "server-start", str(self.properties_path)]
         for name, value in (overrides or {}).items():
             command += ["--override", f"{name}={value}"]
         super().__init__("Barnabas", command, port, directory / "server.log", READY_TIMEOUT_S)
 
     def environment(self) -> dict[str, str]:
         environment = dict(os.environ)
-        environment["PYTHONPATH"] = str(ROOT)
+        environment["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
         environment["PYTHONUNBUFFERED"] = "1"
         return environment
 

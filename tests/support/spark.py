@@ -67,10 +67,12 @@ def send(bootstrap: str, events: Iterable[Event], names: Mapping[str, str] | Non
 
 
 def read_topic(bootstrap: str, topic: str) -> list[Record]:
-    """Every record of a topic, by partition and offset."""
+    """Every record of a topic, by partition and offset; none of one that does not exist."""
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, group_id=None)
     try:
         partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+        if not partitions:
+            return []
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
         ends = consumer.end_offsets(partitions)

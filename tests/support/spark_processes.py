@@ -100,7 +100,8 @@ class StandaloneCluster:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=self.directory,
-                    env={**os.environ, "SPARK_HOME": str(home), "PYTHONPATH": str(ROOT)},
+                    # What Spark's own scripts set; workers build the commands of their executors with it.
+                    env={**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13"},
                     preexec_fn=_die_with_parent,
                 )
             )

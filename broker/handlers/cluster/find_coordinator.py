@@ -45,8 +45,9 @@ async def _create_then_answer(ctx: RequestContext, request: FindCoordinatorReque
 def _answer(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if ctx.api_version < FIRST_VERSION_WITH_KEYS:
         code, node = _find(ctx, request.key_type, request.key)
+        text = None if code else code.name  # Kafka's clients expect no text where all is well, and get one
         return FindCoordinatorResponse(
-            error_code=code, error_message=code.name, node_id=node.node_id, host=node.host, port=node.port
+            error_code=code, error_message=text, node_id=node.node_id, host=node.host, port=node.port
         )
     found = [(key, *_find(ctx, request.key_type, key)) for key in request.coordinator_keys]
     return FindCoordinatorResponse(

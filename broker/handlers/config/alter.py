@@ -10,6 +10,7 @@ from typing import Any
 
 from broker.api import RequestContext, handler
 from broker.handlers.config.resources import LEGACY_ALTERABLE, check_alterable, key_of, repeated
+from controller.configs import Change, Operation
 from controller.image import ConfigResource
 from protocol.errors import ApiError
 from protocol.messages.alter_configs import (
@@ -27,7 +28,8 @@ async def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> Al
     twice = repeated(request.resources)
     for resource in request.resources:
         try:
-            check_alterable(ctx, resource, twice, LEGACY_ALTERABLE)
+            changes = [Change(one.name, Operation.SET, one.value) for one in resource.configs]
+            check_alterable(ctx, resource, changes, twice, LEGACY_ALTERABLE)
             forwarded.append(resource)
         except ApiError as error:
             answers[key_of(resource)] = AlterConfigsResourceResponse(

@@ -11,6 +11,7 @@ from typing import Any
 from broker.api import RequestContext, handler
 from broker.handlers.config.logger_changes import alter_loggers
 from broker.handlers.config.resources import ALTERABLE, check_alterable, key_of, repeated
+from controller.configs import Change
 from controller.image import RESOURCE_BROKER_LOGGER, ConfigResource
 from protocol.errors import ApiError
 from protocol.messages.incremental_alter_configs import (
@@ -30,7 +31,8 @@ async def incremental_alter_configs(
     twice = repeated(request.resources)
     for resource in request.resources:
         try:
-            check_alterable(ctx, resource, twice, ALTERABLE)
+            changes = [Change(one.name, one.config_operation, one.value) for one in resource.configs]
+            check_alterable(ctx, resource, changes, twice, ALTERABLE)
             if resource.resource_type == RESOURCE_BROKER_LOGGER:
                 alter_loggers(resource.configs, validate_only=request.validate_only)
                 answers[key_of(resource)] = _answer(resource)

@@ -7,10 +7,11 @@ that broker, so requests for them have to name the broker they were sent to.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from broker.api import RequestContext
+from controller.configs import Change, check_entries
 from controller.image import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
@@ -48,11 +49,16 @@ def repeated(resources: Iterable[Resource]) -> set[ConfigResource]:
 
 
 def check_alterable(
-    ctx: RequestContext, resource: Resource, twice: set[ConfigResource], alterable: frozenset[int]
+    ctx: RequestContext,
+    resource: Resource,
+    changes: Sequence[Change],
+    twice: set[ConfigResource],
+    alterable: frozenset[int],
 ) -> None:
     """ApiError for a change that must not even reach the controller."""
     if key_of(resource) in twice:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    check_entries(changes)
     if resource.resource_type not in alterable:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     name = resource.resource_name

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.api import RequestContext, handler
-from broker.handlers.data.fetch import READ_COMMITTED
+from broker.handlers.data.fetch_repeat import READ_COMMITTED
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,

@@ -14,6 +14,7 @@ from collections.abc import Awaitable
 from broker.api import RequestContext, handler
 from broker.clock import now_ms
 from broker.endpoints import node_endpoint
+from broker.handlers.data.produce_repeat import RepeatedProduce, common_prefix
 from broker.internal_topics import is_writable_by
 from broker.partition import Partition
 from protocol.errors import ApiError, ErrorCode
@@ -38,11 +39,35 @@ FIRST_VERSION_WITH_LEADER = 10
 _ATTRIBUTES_LOW_BYTE = 22
 _TRANSACTIONAL = 0x10
 
-# The batch was looked into and refused: the log start offset goes with it, as in Kafka.
-_RECORD_ERRORS = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
+# The log looked into the batch and refused it: its start offset goes with the error, as in Kafka.
+_RECORD_ERRORS = (
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+)
 
 
-@handler(ProduceRequest, advertised_min_version=0)
+def remember(
+    ctx: RequestContext, frame: memoryview, request: ProduceRequest, last: object
+) -> tuple[object, RepeatedProduce | None]:
+    """After a request that went well: what it has in common with the next one, and if it was like the `last` one
+    already, a shorter way for those that follow."""
+    prefix = common_prefix(ctx, frame, request)
+    if prefix is None or prefix != last:
+        return prefix, None
+    topic = request.topic_data[0]
+    by_id = ctx.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    try:
+        partition = _partition(ctx, topic, topic.partition_data[0].index, by_id)
+    except ApiError:
+        return None, None
+    if not is_writable_by(partition.topic, ctx.client_id):
+        return None, None
+    return prefix, RepeatedProduce(ctx, request, prefix, partition, _refused_alone)
+
+
+@handler(ProduceRequest, advertised_min_version=0, remember=remember)
 def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Appends synchronously: the records are views of the receive buffer, gone when this returns."""
     response = ProduceResponse()
@@ -62,17 +87,12 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | A
         for data in topic.partition_data:
             partition: Partition | None = None
             try:
-                if by_id:
-                    partition = ctx.broker.replicas.partition_by_id(topic.topic_id, data.index)
-                else:
-                    partition = ctx.broker.replicas.partition(topic.name, data.index)
+                partition = _partition(ctx, topic, data.index, by_id)
                 result = _append(ctx, partition, data, request, now)
             except ApiError as error:
                 result = _refused(ctx, response, partition, data.index, error)
             except StorageError:
-                result = PartitionProduceResponse(
-                    index=data.index, error_code=ErrorCode.KAFKA_STORAGE_ERROR, base_offset=-1
-                )
+                result = _not_stored(data.index)
             else:
                 if partition.log.needs_flush(now):
                     to_flush.append((partition.log, result))
@@ -81,6 +101,11 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | A
     if to_flush:
         return _flush_then_answer(ctx, request.acks, response, to_flush)
     return _answer(ctx, request.acks, response)
+
+
+def _partition(ctx: RequestContext, topic: TopicProduceData, index: int, by_id: bool) -> Partition:
+    replicas = ctx.broker.replicas
+    return replicas.partition_by_id(topic.topic_id, index) if by_id else replicas.partition(topic.name, index)
 
 
 def _append(
@@ -108,6 +133,23 @@ def _append(
         log_append_time_ms=done.log_append_time,
         log_start_offset=done.log_start_offset,
     )
+
+
+def _not_stored(index: int) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR, base_offset=-1)
+
+
+def _refused_alone(
+    ctx: RequestContext, request: ProduceRequest, partition: Partition, error: ApiError | StorageError
+) -> ProduceResponse:
+    """The response to a request of this one partition."""
+    response = ProduceResponse()
+    if isinstance(error, ApiError):
+        result = _refused(ctx, response, partition, partition.index, error)
+    else:
+        result = _not_stored(partition.index)
+    response.responses.append(_topic_response(request.topic_data[0], [result]))
+    return response
 
 
 def _refused(

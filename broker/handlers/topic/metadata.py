@@ -44,7 +44,7 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse 
         image = ctx.broker.image
         return _response(ctx, request, image, _described(ctx, image, image.topics_by_name.values()))
     if any(_is_malformed(topic, ctx.api_version) for topic in asked):
-        return _response(ctx, request, ctx.broker.image, [_refused(topic) for topic in asked])
+        return MetadataResponse(topics=[_refused(topic) for topic in asked])  # of the cluster it says nothing
     if any(topic.topic_id != Uuid.ZERO for topic in asked):
         return _by_id(ctx, request, dict.fromkeys(t.topic_id for t in asked if t.topic_id != Uuid.ZERO))
     return _by_name(ctx, request, dict.fromkeys(topic.name or "" for topic in asked))

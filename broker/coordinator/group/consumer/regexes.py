@@ -94,12 +94,26 @@ class Regexes:
                 has_changed = True
                 count(subscriptions, topics_before, by_regex=-1)
                 count(subscriptions, resolved.topics, by_regex=1)
+            elif before is None and self._frees_partitions(group, regex):
+                has_changed = True
             records.append(regex_record(group.group_id, regex, resolved))
         metadata_hash = self._hashes.group_hash(subscriptions, image)
         if has_changed or metadata_hash != group.metadata_hash:
             records.append(epoch_record(group.group_id, group.group_epoch + 1, metadata_hash))
             group.on_refreshed()
         return records
+
+    def _frees_partitions(self, group: ConsumerGroup, regex: str) -> bool:
+        """Whether a member that changed to this expression, which matches nothing, is still to have something by the
+        one before. Apache Kafka leaves those partitions without an owner until the group changes for another reason.
+        """
+        names = {topic_id: topic.name for topic_id, topic in self._shard.image.topics_by_id.items()}
+        return any(
+            names.get(topic_id) not in member.subscribed_topic_names
+            for member_id, member in group.members.items()
+            if member.regex == regex
+            for topic_id in group.targets.get(member_id, ())
+        )
 
     def drop_unused(self, group: ConsumerGroup, leaving: Collection[ConsumerMember], records: Records) -> list[str]:
         """Tombstones for the expressions that only leaving members have; which they are."""
