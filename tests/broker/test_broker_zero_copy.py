@@ -58,7 +58,7 @@ async def test_fetched_records_go_by_sendfile(tmp_path: Path, monkeypatch: pytes
     broker = Broker(BrokerConfig.load(str(path), []))
     await broker.start()
     try:
-        (server,) = (one for one in broker._servers if any(port == listener.port for listener in one.bound))
+        (server,) = (one for one in broker._broker_servers if any(port == listener.port for listener in one.bound))
         bootstrap = f"127.0.0.1:{port}"
         await asyncio.to_thread(produce, bootstrap)
         sent_before = server.counters.sent_bytes

@@ -39,9 +39,9 @@ async def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> Al
                 resource_name=resource.resource_name,
             )
     if forwarded:
-        changes = AlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
+        rest = AlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
         made: Any = await ctx.broker.forwarding.decide(
-            ctx, changes, lambda: ctx.broker.controller.alter_configs(changes, principal=ctx.principal)
+            ctx, rest, lambda: ctx.broker.controller.alter_configs(rest, principal=ctx.principal)
         )
         answers.update((key_of(answer), answer) for answer in made.responses)
     return AlterConfigsResponse(responses=[answers[key_of(resource)] for resource in request.resources])

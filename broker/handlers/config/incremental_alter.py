@@ -41,9 +41,9 @@ async def incremental_alter_configs(
         except ApiError as error:
             answers[key_of(resource)] = _answer(resource, error)
     if forwarded:
-        changes = IncrementalAlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
+        rest = IncrementalAlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
         made: Any = await ctx.broker.forwarding.decide(
-            ctx, changes, lambda: ctx.broker.controller.incremental_alter_configs(changes, principal=ctx.principal)
+            ctx, rest, lambda: ctx.broker.controller.incremental_alter_configs(rest, principal=ctx.principal)
         )
         answers.update((key_of(answer), answer) for answer in made.responses)
     return IncrementalAlterConfigsResponse(responses=[answers[key_of(resource)] for resource in request.resources])
