@@ -7,7 +7,7 @@ STAMPS := $(VENV)/.stamps
 CONFIG ?= config/server.properties
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run test soak lint bench bench-quick clean distclean java jars
+.PHONY: help setup setup-test run cluster test soak lint bench bench-quick clean distclean java jars
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -18,6 +18,9 @@ setup-test: $(STAMPS)/test java jars ## ... and with what the tests need: test p
 
 run: $(STAMPS)/run ## start one node on port 9092 (CONFIG=path for another properties file)
 	@exec $(BIN)/barnabas server-start $(CONFIG)
+
+cluster: $(STAMPS)/run ## start three nodes on ports 9092, 9102 and 9112; Ctrl-C stops them
+	@exec $(BIN)/barnabas cluster
 
 test: $(STAMPS)/test lint java jars ## lint, then all tests
 	$(BIN)/python -m pytest

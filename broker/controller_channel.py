@@ -7,11 +7,11 @@ and when the node that was asked says that it is not the controller. All request
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.network.client import CallFailed, NodeClients, UnsupportedByPeer
+from controller.delta import MetadataError
 from protocol.errors import ApiError, ErrorCode
 from protocol.schema import Message, Struct
 
@@ -89,8 +89,12 @@ class ControllerChannel:
 
     async def _wait_for_leader(self, epoch: int, address: tuple[str, int] | None, timeout_s: float) -> None:
         """Until leadership moves, or a moment later: the leader may be the same and come back."""
-        with contextlib.suppress(TimeoutError, ApiError):
+        try:
             await self._controller.wait_until(lambda: self._has_moved(epoch, address), timeout_s)
+        except TimeoutError:
+            pass
+        except (ApiError, MetadataError):  # this node no longer follows the quorum; its own error was logged
+            await asyncio.sleep(timeout_s)
 
 
 def _retrieve(task: asyncio.Future[Any]) -> None:

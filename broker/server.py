@@ -9,7 +9,12 @@ leave the quorum.
 from __future__ import annotations
 
 import logging
+<<<<<<< HEAD
 from collections.abc import Callable, Mapping
+=======
+import os
+from collections.abc import Mapping
+>>>>>>> quorum
 
 from broker.api import CONTROLLER_HANDLERS, HANDLERS, HandlerEntry
 from broker.controller_channel import ControllerChannel
@@ -250,12 +255,13 @@ class Broker:
             self._assignment.maybe_tell()
 
     def _offline_directories(self) -> list[Uuid]:
-        ids = self._directories.directory_ids
-        return [ids[one.path] for one in self.logs.directories if not one.online and one.path in ids]
+        offline = {one.path for one in self.logs.directories if not one.online}
+        return [one for path, one in self._directories.directory_ids.items() if os.path.abspath(path) in offline]
 
     def _cordoned_directories(self) -> list[Uuid]:
-        cordoned, ids = self.config.cordoned_log_dirs, self._directories.directory_ids
-        return [directory_id for path, directory_id in ids.items() if "*" in cordoned or path in cordoned]
+        cordoned = {path if path == "*" else os.path.abspath(path) for path in self.config.cordoned_log_dirs}
+        ids = self._directories.directory_ids
+        return [one for path, one in ids.items() if "*" in cordoned or os.path.abspath(path) in cordoned]
 
     # Stop
 

@@ -30,8 +30,9 @@ def parser(command: str = "") -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="a setting that wins over the file; may be given several times",
     )
-    from cli import storage
+    from cli import cluster, storage
 
+    cluster.add_parser(commands)
     storage.add_parser(commands)
     if command == "pipeline":
         from cli import pipeline
@@ -54,6 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from cli.server_start import server_start
 
         return server_start(options.properties, options.override)
+    if options.command == "cluster":
+        from cli.cluster import cluster
+
+        return cluster(options)
     if options.command == "storage":
         from cli.storage import storage
 

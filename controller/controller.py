@@ -54,6 +54,8 @@ R = TypeVar("R")
 # Kafka's limit of records that one request may cause: they are one batch, and hold up everything behind them.
 MAX_RECORDS_PER_REQUEST: Final = 10_000
 
+READ_AGAIN_S: Final = 1.0  # after the committed log could not be read
+
 
 class _Pending(NamedTuple):
     """Appended by this node as leader, not yet committed."""
@@ -295,9 +297,10 @@ class Controller(ClusterChanges, TopicChanges):
         except MetadataError as error:
             _log.critical("This node stops following the metadata: %s", error)
             self.fault.set_exception(error)
-        except StorageError as error:
-            _log.error("The committed metadata cannot be read: %s", error)
-            self._storage_error = error
+        except StorageError as error:  # out of descriptors, say: a disk that broke ends the driver's work as well
+            _log.error("The committed metadata cannot be read now: %s", error)
+            self._applying = True
+            asyncio.get_running_loop().call_later(READ_AGAIN_S, self._go_on_applying)
         self._wake()
 
     def _go_on_applying(self) -> None:
@@ -372,6 +375,7 @@ class Controller(ClusterChanges, TopicChanges):
         if len(records) > MAX_RECORDS_PER_REQUEST:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         self._append(records)
+        self._maintenance.on_contact()
         # Even an answer that changes nothing may rest on a change under way (TOPIC_ALREADY_EXISTS), and must not come
         # before that is committed.
         if self._pending:
@@ -401,7 +405,7 @@ class Controller(ClusterChanges, TopicChanges):
         self._appended, self._appended_config = image, config
         self._pending.append(_Pending(image, delta, config))
         self.heartbeats.on_appended(image, delta)
-        self._maintenance.on_appended(delta)
+        self._maintenance.on_appended()
 
     def _on_append_failed(self, error: StorageError) -> None:
         """A full disk refuses this change. Another voter may have room; a quorum of one has nobody to ask."""

@@ -160,8 +160,8 @@ class RaftDriver:
             self.step(Resign())
 
     async def resign_before_stop(self) -> None:
-        """The same, and wait a moment for the others to hear it."""
-        if self._stopped or not self.node.is_leader:
+        """The same, and wait a moment for the others to hear it. Without others there is nothing to give up."""
+        if self._stopped or not self.node.is_leader or len(self.node.voters) == 1:
             return
         self.resign()
         if self._sync is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from config.broker import BrokerConfig
 from controller.elections import balance_leaders, elect_unclean_leaders
 from controller.heartbeats import fence_expired
-from controller.image import ImageDelta, MetadataImage
+from controller.image import MetadataImage
 from controller.outcome import Outcome
 from protocol.metadata.no_op_record import NoOpRecord
 
@@ -66,11 +66,11 @@ class Maintenance:
             self._timer.cancel()
             self._timer = None
 
-    def on_appended(self, delta: ImageDelta) -> None:
+    def on_appended(self) -> None:
         self._last_append_ms = self._controller.monotonic_ms()
 
     def on_contact(self) -> None:
-        """A broker was heard of: its session may end before anything else is due."""
+        """A broker may have been heard of for the first time: its session may end before anything else is due."""
         if self._timer is not None and self._due_ms() < self._timer_ms:
             self._arm()
 

@@ -83,7 +83,7 @@ def change_partition(
         partition.removing_replicas if target.removing is None else target.removing,
     )
     isr, plan = _maybe_complete(isr, plan)
-    elr = _eligible(partition, isr, rules, target.lost)
+    elr = _eligible(partition, plan.replicas, isr, rules, target.lost)
     leader, is_unclean = _elect(partition, plan.replicas, isr, elr, rules, target.election)
     record = PartitionChangeRecord(partition_id=partition_id, topic_id=topic_id)
     recovery = partition.leader_recovery_state if target.leader_recovery_state is None else target.leader_recovery_state
@@ -129,11 +129,23 @@ def _maybe_complete(isr: tuple[int, ...], plan: Reassignment) -> tuple[tuple[int
     return rest, Reassignment(replicas, (), ())
 
 
-def _eligible(partition: PartitionImage, isr: tuple[int, ...], rules: Rules, lost: Collection[int]) -> tuple[int, ...]:
-    """Who has all acknowledged records besides the ISR; nobody is needed while that is min.insync.replicas strong."""
+def _eligible(
+    partition: PartitionImage,
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+    rules: Rules,
+    lost: Collection[int],
+) -> tuple[int, ...]:
+    """Who has all acknowledged records besides the ISR; nobody is needed while that is min.insync.replicas strong.
+
+    Only replicas count. Here Kafka 4.3.1 differs: it keeps brokers eligible that a reassignment took the partition away
+    from. If it is given back to one of them, with its log deleted meanwhile, that one could be elected, and everything
+    would be lost.
+    """
     if not rules.with_elr or len(isr) >= rules.min_isr:
         return ()
-    return tuple(sorted({*partition.elr, *partition.isr} - {*isr, *lost}))
+    complete = {*partition.elr, *partition.isr} & set(partition.replicas) & set(replicas)
+    return tuple(sorted(complete - {*isr, *lost}))
 
 
 def _elect(

@@ -79,17 +79,21 @@ def _alter(
     check_manual_assignment(wanted.replicas, image, None)
     if not may_resize:
         _check_same_size(partition, wanted.replicas)
-    plan = plan_reassignment(partition.replicas, wanted.replicas)
-    return elections.change(
-        topic,
-        wanted.partition_index,
-        Target(replicas=plan.replicas, adding=plan.adding or None, removing=plan.removing or None),
-    )
+    plan = plan_reassignment(partition, wanted.replicas)
+    target = Target(replicas=plan.replicas, adding=plan.adding, removing=plan.removing)
+    return elections.change(topic, wanted.partition_index, target)
 
 
-def plan_reassignment(current: Sequence[int], wanted: Sequence[int]) -> Reassignment:
-    removing = tuple(sorted(set(current) - set(wanted)))
-    adding = tuple(sorted(set(wanted) - set(current)))
+def plan_reassignment(partition: PartitionImage, wanted: Sequence[int]) -> Reassignment:
+    """From the original replicas to ``wanted``, whatever is under way (KIP-455).
+
+    Here Kafka 4.3.1 differs: it plans from the replicas of the moment, and what would become empty keeps its old value.
+    So a replica that the first plan added and the second does not want is both added and removed, and such a
+    reassignment never ends; one that goes back to where it came from removes what it should keep.
+    """
+    original = set(partition.replicas) - set(partition.adding_replicas)
+    removing = tuple(sorted(set(partition.replicas) - set(wanted)))
+    adding = tuple(sorted(set(wanted) - original))
     return Reassignment((*wanted, *removing), adding, removing)
 
 

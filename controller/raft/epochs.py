@@ -17,8 +17,6 @@ class Epochs:
     def on_begin(self, token: object, request: BeginQuorumEpoch) -> None:
         core = self._core
         error = self._refusal(request.leader_id, request.epoch)
-        if error is ErrorCode.NONE and not core.is_me(request.voter):
-            error = ErrorCode.INVALID_VOTER_KEY
         if error is not ErrorCode.NONE:
             core.reply(token, core.answer(error))
             return
@@ -29,7 +27,7 @@ class Epochs:
             core.quorum.become_follower(role.epoch, role.leader_id, role.leader_endpoints, core.now_ms)
         elif isinstance(role, Follower):
             role.heard_from_leader(core.now_ms)
-        core.reply(token, core.answer())
+        core.reply(token, core.answer(ErrorCode.NONE if core.is_me(request.voter) else ErrorCode.INVALID_VOTER_KEY))
 
     def on_end(self, token: object, request: EndQuorumEpoch) -> None:
         """The leader resigns: the successors it names stand one after the other, the best informed at once."""

@@ -5,19 +5,20 @@
 1. Effects are performed in the order in which the steps returned them.
 2. Everything in ``persist`` of a step is durable before a message of the same or a later step with ``after_persist``
    leaves. That is what a vote or an acknowledged offset rests on.
-   CHANGED: an ``ElectionState`` is durable before *any* message of the same or a later step leaves, and before batches
-   of the same or a later step are reported ``Flushed``; ``after_persist`` being False only frees a message from waiting
-   for the log. A leader that forgot that it led could lead the same epoch
-   twice, with another log.
+   An ``ElectionState`` is durable before *any* message of the same or a later step leaves, and before batches of the
+   same or a later step are reported ``Flushed``; ``after_persist`` being False only frees a message from waiting for
+   the log. A leader that forgot that it led could lead the same epoch twice, with another log.
 3. Once appended batches are durable (a leader's or a follower's), it says so with ``Flushed``; a leader counts itself
    towards the majority only then. A sync that was under way while the log was cut does not count for what came after.
 4. It calls ``step(now_ms, Tick())`` at ``Effects.deadline_ms`` at the latest, and once at start.
-5. A request that cannot be answered by its peer (no connection, a time-out) comes back as ``Failed``. CHANGED: the
+5. A request that cannot be answered by its peer (no connection, a time-out) comes back as ``Failed``. The
    ``request`` of ``Answered`` and ``Failed`` is the very object of the ``Send``; an equal one is not taken for it.
    A peer that does not know a pre-vote (Vote below version 2) comes back as ``Answered`` with ``UNSUPPORTED_VERSION``.
-6. ADDED: where a peer is to be found: ``node.endpoints_of(peer)``; empty for bootstrap servers (ids below -1), whose
+6. Where a peer is to be found: ``node.endpoints_of(peer)``; empty for bootstrap servers (ids below -1), whose
    addresses the driver has: ``bootstrap_index(peer)`` is the position in its list.
-7. ADDED: records of batches lie densely: control record ``i`` of a batch has the offset ``base_offset + i``.
+7. Records of batches lie densely: control record ``i`` of a batch has the offset ``base_offset + i``.
+8. ADDED: a ``RaftError`` other than ``NotLeader`` out of ``step`` ends this node's part in the quorum, as a failed disk
+   does: what is committed contradicts itself, or the core is broken. Nobody may go on with it; one line in the log.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class ElectionState(NamedTuple):
 class LogState(NamedTuple):
     """The shape of the log at start: ``epochs`` holds (epoch, first offset) in order.
 
-    CHANGED: ``start`` is where the log begins, with the epoch of the snapshot that ends there; ``snapshot_id`` is the
+    ``start`` is where the log begins, with the epoch of the snapshot that ends there; ``snapshot_id`` is the
     *latest* snapshot, which may be further on, because segments are kept for a while behind a snapshot. None of a log
     that begins at 0 and has no snapshot but ``bootstrap.checkpoint``.
 
@@ -182,7 +183,7 @@ class EndQuorumEpoch(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """``high_watermark`` is what the follower knows, as on the wire (KIP-1166): CHANGED: -1 when it knows none yet,
+    """``high_watermark`` is what the follower knows, as on the wire (KIP-1166): -1 when it knows none yet,
     ``UNSAID_HIGH_WATERMARK`` (the wire's default) when the version does not say."""
 
     epoch: int
@@ -217,7 +218,7 @@ class RemoveVoter(NamedTuple):
 
 
 class ProbeVersions(NamedTuple):
-    """ADDED: an ApiVersions request to a node that is to become a voter, at the endpoints given (it may be in no voter
+    """An ApiVersions request to a node that is to become a voter, at the endpoints given (it may be in no voter
     set yet); answered with ``VersionsAnswer``: the range of kraft.version among its supported features."""
 
     voter: Voter
@@ -280,7 +281,7 @@ class FetchSnapshotAnswer(NamedTuple):
 
 
 class VersionsAnswer(NamedTuple):
-    """ADDED, of ``ProbeVersions``: (0, 0) when the node does not name kraft.version."""
+    """Of ``ProbeVersions``: (0, 0) when the node does not name kraft.version."""
 
     error: ErrorCode
     min_kraft_version: int = 0
@@ -340,7 +341,7 @@ class SnapshotTaken(NamedTuple):
 
 
 class LogStartMoved(NamedTuple):
-    """ADDED: segments behind a snapshot were removed: the log begins at this snapshot's end now. Followers further
+    """Segments behind a snapshot were removed: the log begins at this snapshot's end now. Followers further
     behind are sent to the latest snapshot."""
 
     snapshot_id: OffsetEpoch

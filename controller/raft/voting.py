@@ -26,6 +26,9 @@ class Voting:
             return
         if request.epoch > core.epoch:
             core.quorum.become_unattached(request.epoch, core.now_ms)
+        if not core.is_me(request.voter):
+            core.reply(token, core.answer(ErrorCode.INVALID_VOTER_KEY))
+            return
         granted = core.role.can_grant_vote(
             request.candidate, is_up_to_date=self.is_up_to_date(request), is_pre_vote=request.pre_vote
         )
@@ -46,8 +49,6 @@ class Voting:
             return ErrorCode.INVALID_REQUEST
         if request.epoch < core.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        if not core.is_me(request.voter):
-            return ErrorCode.INVALID_VOTER_KEY
         return ErrorCode.NONE
 
     # Asking
@@ -74,13 +75,14 @@ class Voting:
         role = self._core.role
         if not isinstance(role, Nominee) or request.epoch != role.epoch or request.pre_vote != role.is_pre_vote:
             return
-        granted = answer.granted
-        if answer.error is ErrorCode.UNSUPPORTED_VERSION and request.pre_vote:
-            granted = True  # it knows no pre-vote (KIP-996); the vote itself will tell
-        elif answer.error is not ErrorCode.NONE:
-            self._core.peers.rest(peer, self._core.now_ms)
+        core = self._core
+        if answer.error is ErrorCode.UNSUPPORTED_VERSION and request.pre_vote and core.quorum.is_voter:
+            core.quorum.become_candidate(core.now_ms)  # where one peer knows no pre-vote there is none (KIP-996)
             return
-        role.record(peer, granted=granted)
+        if answer.error is not ErrorCode.NONE:
+            core.peers.rest(peer, core.now_ms)
+            return
+        role.record(peer, granted=answer.granted)
         self._maybe_decide(role)
 
     def _maybe_decide(self, role: Nominee) -> bool:

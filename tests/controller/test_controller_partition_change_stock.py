@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from py4j.java_gateway import JavaGateway
@@ -72,13 +73,27 @@ def _case(random: Random) -> Case:
     return partition, rules, up, target
 
 
+def _without_strangers(theirs: Any, partition: PartitionImage) -> tuple[Any, bool]:
+    """Kafka keeps brokers eligible that are no longer replicas; we do not (see ``partition_change._eligible``)."""
+    if theirs is None:
+        return None, False
+    replicas = partition.replicas if theirs.replicas is None else tuple(theirs.replicas)
+    eligible = partition.elr if theirs.eligible_leader_replicas is None else tuple(theirs.eligible_leader_replicas)
+    kept = [replica for replica in eligible if replica in replicas]
+    theirs.eligible_leader_replicas = None if tuple(kept) == partition.elr else kept
+    return theirs, len(kept) < len(eligible)
+
+
 def test_partitions_change_as_in_kafka(jvm: JavaGateway) -> None:
     """Random partitions, random wishes: the same change record, or none, in each of 600 cases."""
     random, kafka = Random(4), KafkaPartitionChanges(jvm)
-    completed = 0
+    completed = strangers = 0
     for _ in range(600):
         case = partition, rules, up, target = _case(random)
         ours = change_partition(TOPIC_ID, 0, partition, rules, target)
-        assert repr(ours) == repr(kafka.change(partition, rules, up, target)), case
+        theirs, differs = _without_strangers(kafka.change(partition, rules, up, target), partition)
+        strangers += differs
+        assert repr(ours) == repr(theirs), case
         completed += ours is not None and bool(partition.adding_replicas) and ours.adding_replicas == []
     assert completed > 20  # the cases reach the end of reassignments, too
+    assert 0 < strangers < 60

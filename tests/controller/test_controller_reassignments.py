@@ -193,6 +193,18 @@ def test_a_move_under_way_counts_by_its_target() -> None:
     assert reassign(image, [4, 5, 1], resize=False)[2] == "The replication factor is changed from 2 to 3"
 
 
+def test_a_plan_replaces_the_one_before_it_as_a_whole() -> None:
+    """From the replicas of the moment, a replica would be both added and removed, and the move never end."""
+    first, _, _ = reassign(with_partition(FIVE, 1, 2, isr=[1]), [1, 4])
+    assert moving(first) == [([1, 4, 2], [4], [2])]
+    assert moving(reassign(first, [1, 2])[0]) == [([1, 2, 4], [], [4])]
+    assert moving(reassign(first, [4, 5])[0]) == [([4, 5, 1, 2], [4, 5], [1, 2])]
+    alone, _, _ = reassign(first, [1])
+    assert only_partition(alone).replicas == (1,) and moving(alone) == []
+    back, _, _ = reassign(reassign(with_partition(FIVE, 1, 2, isr=[1]), [2])[0], [1, 2])
+    assert only_partition(back).replicas == (1, 2) and moving(back) == []
+
+
 def test_a_cancellation_that_would_lose_records_is_refused() -> None:
     image = with_partition(FIVE, 3, 1, isr=[3], leader=3, adding_replicas=[3], removing_replicas=[1])
     after, code, message = reassign(image, None)

@@ -53,7 +53,7 @@ def test_an_elected_leader_writes_its_epochs_first_record() -> None:
     assert effects.leadership is not None and not effects.leadership.is_ready
 
 
-def test_a_peer_that_knows_no_pre_vote_counts_as_willing() -> None:
+def test_where_a_peer_knows_no_pre_vote_there_is_none() -> None:
     hand = Hand()
     sent = hand.stand()
     hand.answer(sent[0], Answer(ErrorCode.UNSUPPORTED_VERSION))
@@ -122,10 +122,11 @@ def test_refused_votes() -> None:
     assert hand.ask(vote(2, 4)).error is ErrorCode.FENCED_LEADER_EPOCH
     assert hand.ask(vote(2, 6, last=OffsetEpoch(3, 6))).error is ErrorCode.INVALID_REQUEST
     assert hand.ask(vote(2, 6, last=OffsetEpoch(-1, 1))).error is ErrorCode.INVALID_REQUEST
+    assert hand.node.epoch == 5
     assert hand.ask(vote(2, 6, voter=3)).error is ErrorCode.INVALID_VOTER_KEY
     other_disk = vote(2, 6)._replace(voter=key(1, disk=1))
     assert hand.ask(other_disk).error is ErrorCode.INVALID_VOTER_KEY
-    assert hand.node.epoch == 5
+    assert hand.node.role_name == "Unattached"
 
 
 def test_a_follower_that_hears_its_leader_grants_no_pre_vote() -> None:

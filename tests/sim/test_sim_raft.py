@@ -15,8 +15,13 @@ import time
 
 import pytest
 from support.raft_checks import Violation
+from support.raft_disk import SimDisk
 from support.raft_mutants import MUTANTS, Mutant
 from support.raft_runs import Run
+from support.raft_sim import SETTINGS, World
+
+from controller.raft.types import ReplicaKey
+from protocol.uuids import Uuid
 
 SEEDS = int(os.environ.get("BARNABAS_RAFT_SEEDS", "1000"))
 TESTS = 20
@@ -65,6 +70,31 @@ def test_the_simulation_meets_what_it_is_about() -> None:
         if hasattr(record, "voters") and hasattr(record.voters[0], "endpoints")
     }
     assert len(voter_sets) > 20
+
+
+def test_a_controller_with_a_replaced_disk_joins_again() -> None:
+    """An empty disk is another replica: it must not vote in the name of the old one. With auto-join it removes its
+    former self from the voters and takes its place."""
+    world = World(1, settings=SETTINGS._replace(auto_join=True))
+    for node in world.nodes.values():
+        node.start()
+    assert world.run_until(5_000, until=world.has_converged)
+    replaced = next(node for node in world.nodes.values() if node is not world.leader())
+    former = replaced.key
+    replaced.crash()
+    replaced.disk, replaced.key = SimDisk(), ReplicaKey(replaced.id, Uuid(bytes(15) + b"x"))
+
+    def is_voter_again() -> bool:
+        leader = world.leader()
+        assert leader is not None and leader.node is not None
+        return replaced.key in [voter.key for voter in leader.node.voters] and world.has_converged()
+
+    replaced.start()
+    assert world.run_until(world.now + 10_000, until=is_voter_again)
+    leader = world.leader()
+    assert leader is not None and leader.node is not None
+    assert former not in [voter.key for voter in leader.node.voters]
+    assert len(leader.node.voters) == 3
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)

@@ -26,6 +26,7 @@ from protocol.messages.describe_quorum import (
 )
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.uuids import Uuid
+from storage.meta_properties import read_meta_properties
 
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 OURS = "Barnabas"
@@ -63,6 +64,13 @@ class NodeProcess(ServerProcess):
         if self.spec.software != OURS:
             return dict(os.environ)
         return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+    @property
+    def stored_directory_id(self) -> Uuid:
+        """As formatting made it, for a node that is no initial controller."""
+        stored = read_meta_properties(str(self.data_dir))
+        assert stored is not None and stored.directory_id is not None
+        return stored.directory_id
 
     @property
     def is_controller(self) -> bool:

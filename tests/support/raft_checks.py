@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from support.raft_disk import SimLog
 
 from controller.raft.node import RaftNode
-from controller.raft.types import Batch, OffsetEpoch, VoterSet
+from controller.raft.types import Batch, OffsetEpoch, ReplicaKey, VoterSet
 
 
 class Violation(AssertionError):
@@ -19,6 +19,7 @@ class Checked(Protocol):
     """What the checks look at in a simulated node."""
 
     id: int
+    key: ReplicaKey
     incarnation: int
     node: Any
     log: SimLog
@@ -35,7 +36,8 @@ class Checks:
         self.acknowledged: set[object] = set()
         self.snapshots: dict[OffsetEpoch, tuple[VoterSet | None, int]] = {}
         self._seen: dict[int, tuple[int, int, int]] = {}
-        self._spoken: dict[int, int] = {}
+        self._spoken: dict[ReplicaKey, int] = {}
+        self._ready: set[int] = set()
         self._ends: list[int] = []
         self._epochs: list[int] = []
         """In which each was committed, or at the latest."""
@@ -49,7 +51,7 @@ class Checks:
         epoch, high_watermark = node.epoch, node.high_watermark
         incarnation, last_epoch, last_high_watermark = self._seen.get(sim.id, (-1, 0, 0))
         if incarnation != sim.incarnation:
-            last_epoch, last_high_watermark = self._spoken.get(sim.id, 0), sim.log.start.offset
+            last_epoch, last_high_watermark = self._spoken.get(sim.key, 0), sim.log.start.offset
             self._compare(sim, sim.log.start.offset, high_watermark)
         if epoch < last_epoch:
             raise Violation(f"node {sim.id} fell from epoch {last_epoch} to {epoch}")
@@ -71,6 +73,10 @@ class Checks:
             raise Violation(f"two leaders in epoch {epoch}: node {known} and node {sim.id}")
         if self._acting.get(epoch, sim.incarnation) != sim.incarnation:
             raise Violation(f"node {sim.id} leads epoch {epoch} again after a crash")
+        if epoch not in self._ready and sim.node.leadership.is_ready:
+            self._ready.add(epoch)
+            if sim.node.high_watermark < self._committed_before(epoch):
+                raise Violation(f"clients of node {sim.id} would see the high watermark fall from epoch to epoch")
 
     def on_acting(self, sim: Checked, epoch: int) -> None:
         self._acting[epoch] = sim.incarnation
@@ -78,9 +84,11 @@ class Checks:
     def on_elected(self, sim: Checked) -> None:
         """A leader holds everything that was committed in earlier epochs: followers take its word for it. One that was
         elected long ago and only hears of it now need not know what later leaders did."""
-        earlier = [index for index, epoch in enumerate(self._epochs) if epoch < sim.node.epoch]
-        if earlier:
-            self._compare(sim, sim.log.start.offset, self._ends[earlier[-1]])
+        self._compare(sim, sim.log.start.offset, self._committed_before(sim.node.epoch))
+
+    def _committed_before(self, epoch: int) -> int:
+        earlier = [end for end, committed in zip(self._ends, self._epochs, strict=True) if committed < epoch]
+        return earlier[-1] if earlier else 0
 
     def _compare(self, sim: Checked, start: int, end: int) -> None:
         """The node's log between two offsets is history, or becomes it."""
@@ -106,9 +114,9 @@ class Checks:
             if self._at(batch.base_offset) == batch:
                 raise Violation(f"node {sim.id} cuts {batch}, which is committed")
 
-    def on_spoken(self, node_id: int, epoch: int) -> None:
-        """An epoch that others have heard of must not be forgotten."""
-        self._spoken[node_id] = max(self._spoken.get(node_id, 0), epoch)
+    def on_spoken(self, key: ReplicaKey, epoch: int) -> None:
+        """An epoch that others have heard of must not be forgotten, except with the disk."""
+        self._spoken[key] = max(self._spoken.get(key, 0), epoch)
 
     def on_snapshot(self, snapshot_id: OffsetEpoch, voters: VoterSet | None, kraft_version: int) -> None:
         """A snapshot is history up to its end: whoever takes it, it says the same."""

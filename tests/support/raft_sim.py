@@ -94,6 +94,8 @@ class SimNode:
         self.timers = 0
         self.is_syncing = False
         self.outbox: list[tuple[int, Send | Reply]] = []
+        self.unanswered: dict[object, tuple[Any, ...]] = {}
+        """Requests of peers by token, with what tells the peer that its connection broke."""
         self.proposals: list[tuple[int, int, object]] = []
         self.led_epoch = -1
 
@@ -139,8 +141,13 @@ class SimNode:
         self.step(Tick())
 
     def crash(self) -> None:
+        """Its connections break; some peers notice at once."""
         self.node = None
         self.disk.crash(self.world.rng)
+        unanswered, self.unanswered = self.unanswered, {}
+        for failure in unanswered.values():
+            if self.world.rng.random() < 0.5:
+                self.world.at(self.world.now + self.world.rng.randrange(1, 10), *failure)
 
     def when_awake(self, action: Callable[[], None]) -> None:
         """A frozen node gets everything when it is thawed, in the old order; a dead one gets nothing."""
@@ -414,37 +421,40 @@ class World:
             self.checks.on_acting(node, node.node.epoch)
         if isinstance(message, Reply):
             if not isinstance(message.answer, VersionsAnswer):
-                self.checks.on_spoken(node.id, message.answer.epoch)
+                self.checks.on_spoken(node.key, message.answer.epoch)
             message.token(node, message.answer)
             if isinstance(message.answer, Answer) and message.answer.granted:
                 self.on_vote(node)
             return
         request = message.request
         if isinstance(request, Vote) and not request.pre_vote:
-            self.checks.on_spoken(node.id, request.epoch)
+            self.checks.on_spoken(node.key, request.epoch)
         peer = message.peer
         target_id = self.bootstrap[bootstrap_index(peer)] if peer < 0 else peer
         arrived = self._travel(node.id, target_id, self._arrive, node, node.incarnation, peer, target_id, request)
         if not arrived and self.rng.random() < 0.5:
             self.at(self.now + self.rng.randrange(1, 400), self._fail, node, node.incarnation, peer, request)
 
-    def _fail(self, node: SimNode, incarnation: int, peer: int, request: PeerRequest) -> None:
+    def _fail(self, node: SimNode, incarnation: int, peer: int, request: PeerRequest, refused: bool = False) -> None:
         if node.incarnation == incarnation:
-            node.when_awake(lambda: node.step(Failed(peer, request)))
+            node.when_awake(lambda: node.step(Failed(peer, request, refused)))
 
     def _arrive(self, source: SimNode, incarnation: int, peer: int, target_id: int, request: PeerRequest) -> None:
         target = self.nodes.get(target_id)
         if target is None or target.node is None:
-            self.at(self.now + 2, self._fail, source, incarnation, peer, request)
+            self.at(self.now + 2, self._fail, source, incarnation, peer, request, True)
             return
 
         def answer(who: SimNode, answer: PeerAnswer) -> None:
+            who.unanswered.pop(token, None)
             self._travel(who.id, source.id, self._return, source, incarnation, peer, request, answer)
 
+        token = answer
         if isinstance(request, ProbeVersions):
             answer(target, VersionsAnswer(ErrorCode.NONE, 0, 1))
         else:
-            target.when_awake(lambda: target.step(Received(answer, request)))
+            target.unanswered[token] = (self._fail, source, incarnation, peer, request)
+            target.when_awake(lambda: target.step(Received(token, request)))
 
     def _return(self, source: SimNode, incarnation: int, peer: int, request: PeerRequest, answer: PeerAnswer) -> None:
         if source.incarnation == incarnation:

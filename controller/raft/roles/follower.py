@@ -48,7 +48,8 @@ class Follower(Role):
         self._deadline_ms = now_ms + self._fetch_timeout_ms
 
     def expect_election(self, at_ms: int) -> None:
-        """The leader resigned: stand at this time unless someone else does before."""
+        """The leader resigned: stand at this time unless someone else does before, who then gets the pre-vote."""
+        self.has_fetched = False
         self._deadline_ms = at_ms
 
     def leader_is_gone(self, at_ms: int) -> None:
