@@ -85,9 +85,7 @@ class ModelLog:
 
     def position(self) -> LogPosition:
         latest = self.epochs[-1][0] if self.epochs else -1
-        return LogPosition(
-            self.start_offset, self.high_watermark, self.end_offset, latest, self.end_offset_for_epoch
-        )
+        return LogPosition(self.start_offset, self.high_watermark, self.end_offset, latest, self.end_offset_for_epoch)
 
 
 class Broker:
@@ -359,7 +357,9 @@ class ReplicationSim:
         self._values = count()
         self.cut: set[tuple[int, int]] = set()
         self.config = node_config(directory)
-        records = [ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value=str(self.min_isr))]
+        records = [
+            ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value=str(self.min_isr))
+        ]
         replicas = self.rng.sample(BROKERS, len(BROKERS))
         self.image = with_partition(cluster(*(broker_record(b) for b in BROKERS)), *replicas)
         self.image, _ = apply_records(self.image, records, offset=1_000, epoch=1)  # broker epochs are offsets
