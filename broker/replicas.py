@@ -121,15 +121,10 @@ class ReplicaManager:
         for index, image in topic.partitions.items():
             partition = self._by_name.get((topic.name, index))
             if self.node_id not in image.replicas:
-<<<<<<< HEAD
-                if partition is not None:
-                    self._remove(partition)
-                continue
-            if partition is not None and partition.image is image:
-=======
                 if partition is not None and partition.topic_id == topic.topic_id:
                     self._give_up(partition)
->>>>>>> quorum
+                continue
+            if partition is not None and partition.image is image:
                 continue
             try:
                 if partition is None:
@@ -186,22 +181,9 @@ class ReplicaManager:
             self._replication.fetchers.remove(partition)
         partition.on_gone()
 
-    def _remove(self, partition: Partition) -> None:
-        """The replica is gone for good: deleted with its topic, or moved to another broker."""
-        self._forget(partition)
-        try:
-            self.logs.delete(partition.log)
-        except StorageError as error:
-            log.error("the log of %s could not be deleted: %s", partition, error)
-
     def _delete_topic(self, topic: TopicImage) -> None:
         for index in topic.partitions:
             partition = self._by_name.get((topic.name, index))
-<<<<<<< HEAD
-            if partition is None or partition.topic_id != topic.topic_id:
-                continue
-            self._remove(partition)
-=======
             if partition is not None and partition.topic_id == topic.topic_id:
                 self._give_up(partition)
 
@@ -212,7 +194,6 @@ class ReplicaManager:
             self.logs.delete(partition.log)
         except StorageError as error:
             log.error("the log of %s could not be deleted: %s", partition, error)
->>>>>>> quorum
 
     def _apply_config(self, topic: TopicImage) -> None:
         config = self.log_config(topic.name)

@@ -9,12 +9,8 @@ leave the quorum.
 from __future__ import annotations
 
 import logging
-<<<<<<< HEAD
-from collections.abc import Callable, Mapping
-=======
 import os
-from collections.abc import Mapping
->>>>>>> quorum
+from collections.abc import Callable, Mapping
 
 from broker.api import CONTROLLER_HANDLERS, HANDLERS, HandlerEntry
 from broker.controller_channel import ControllerChannel

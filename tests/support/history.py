@@ -1,4 +1,4 @@
-"""What clients saw during a fault test, as a file of JSON lines: written by many threads, checked by `history_check`."""
+"""What clients saw during a fault test, as a file of JSON lines, which `history_check` checks."""
 
 from __future__ import annotations
 

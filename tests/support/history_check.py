@@ -134,10 +134,12 @@ class Checker:
             if found != read["value"]:
                 where = f"partition {read['partition']}, offset {read['offset']}"
                 kind = "vanished" if found is None else "two values"
-                self._problem(kind, f"{read['consumer']} read {read['value']} at {where}, where {found or 'nothing'} is")
+                self._problem(
+                    kind, f"{read['consumer']} read {read['value']} at {where}, where {found or 'nothing'} is"
+                )
 
     def _commits(self) -> None:
-        """What a group is told is at least what it was told it had committed, and never less than it was told before."""
+        """A group is told at least what it was told it had committed, and never less than it was told before."""
         last: dict[tuple[str, int], int] = {}
         for event in self._events:
             if event["op"] not in ("commit", "fetched"):
