@@ -43,11 +43,11 @@ class WrongAnswer(RuntimeError):
 
 class _Record:
     key = None
-    timestamp = 0
     headers = ()
 
     def __init__(self, value: bytes) -> None:
         self.value = value
+        self.timestamp = int(time.time() * 1000)  # not a fixed one: retention would delete what is old in mid-run
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -55,12 +56,21 @@ async def _serve(config: BrokerConfig, version: str) -> int:
         await broker.stop()
         return 1
     print(banner(broker, version), flush=True)
+    _spare_the_collector()
     await asyncio.wait({stopping, broker.controller.fault}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    failed = broker.controller.fault.done()
+    failed = broker.has_given_up or broker.controller.fault.done()
     await broker.stop()
     log.info("stopped")
-    return 1 if failed or broker.has_given_up else 0
+    return 1 if failed else 0
+
+
+def _spare_the_collector() -> None:
+    """What is there now stays, so the garbage collector need not look at it again; and requests leave no cycles behind,
+    so it may come a tenth as often as by default (700)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(7_000, 20, 50)
 
 
 def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:

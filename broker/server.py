@@ -8,6 +8,7 @@ leave the quorum.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -131,6 +132,7 @@ class Broker:
         if metadata_dir is None:
             metadata_dir = self._metadata_dir = LogDirectory(directories.metadata_directory)
             metadata_dir.lock()
+            metadata_dir.on_failure = self._told_of_failure(asyncio.get_running_loop())
         self.controller = Controller(
             self.config,
             directories,
@@ -187,18 +189,6 @@ class Broker:
         for server in self._broker_servers:
             server.start()
 
-    def _on_directory_failure(self, directory: LogDirectory) -> None:
-        """Without metadata, or without any directory, a node only stands in the way: Kafka's stops, too."""
-        self.replicas.on_directory_failure(directory)
-        metadata_failed = directory is self.logs.directory_at(self._directories.metadata_directory)
-        if metadata_failed or not any(one.online for one in self.logs.directories):
-            what = (
-                f"the metadata log's directory {directory.path} has" if metadata_failed else "all log directories have"
-            )
-            log.error("stopping: %s failed", what)
-            self.has_given_up = True
-            self._give_up()
-
     def _knows_own_registration(self) -> bool:
         registered = self.image.brokers.get(self.node_id)
         return registered is not None and registered.epoch >= self.lifecycle.epoch
@@ -206,6 +196,29 @@ class Broker:
     def _is_unfenced(self) -> bool:
         registered = self.image.brokers.get(self.node_id)
         return registered is not None and not registered.fenced
+
+    def _told_of_failure(self, loop: asyncio.AbstractEventLoop) -> Callable[[LogDirectory], None]:
+        """A failing sync tells from its thread."""
+
+        def tell(directory: LogDirectory) -> None:
+            loop.call_soon_threadsafe(self._on_directory_failure, directory)
+
+        return tell
+
+    def _on_directory_failure(self, directory: LogDirectory) -> None:
+        """Without metadata, or without any directory, a node only stands in the way: Kafka's stops, too."""
+        if "groups" in self._started:
+            self.replicas.on_directory_failure(directory)
+        metadata_failed = directory is self._metadata_dir or (
+            directory is self.logs.directory_at(self._directories.metadata_directory)
+        )
+        if metadata_failed or not any(one.online for one in self.logs.directories):
+            what = (
+                f"the metadata log's directory {directory.path} has" if metadata_failed else "all log directories have"
+            )
+            log.error("stopping: %s failed", what)
+            self.has_given_up = True
+            self._give_up()
 
     def _with_bound_ports(self, endpoints: list[Endpoint]) -> list[Endpoint]:
         """The endpoints of the configuration, with the ports that were bound where it says 0."""

@@ -30,16 +30,16 @@ def parser(command: str = "") -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="a setting that wins over the file; may be given several times",
     )
+    if command == "pipeline":
+        from cli.pipeline import add_parser
+
+        add_parser(commands)
+    else:
+        commands.add_parser("pipeline", help="run the data pipeline's Spark jobs")
     from cli import cluster, storage
 
     cluster.add_parser(commands)
     storage.add_parser(commands)
-    if command == "pipeline":
-        from cli import pipeline
-
-        pipeline.add_parser(commands)
-    else:
-        commands.add_parser("pipeline", help="run the data pipeline's Spark jobs")
     return made
 
 

@@ -149,6 +149,22 @@ def _run(options: argparse.Namespace) -> int:
 
     require_spark()
     reach(options.bootstrap_server)
+    stops: list[int] = []
+    run: Run | None = None
+
+    def stop(number: int, frame: Any) -> None:
+        """The first is heeded once Spark is there to be ended in order: a JVM that still starts would stay behind."""
+        if stops:
+            raise KeyboardInterrupt  # the second one: no more patience
+        stops.append(number)
+        if run is not None:
+            run.stop()
+
+    def watch_signals() -> None:
+        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGTERM, stop)
+
+    watch_signals()
     spark = build_session(
         f"barnabas {job.name}",
         options.master,
@@ -169,18 +185,10 @@ def _run(options: argparse.Namespace) -> int:
             trigger=options.trigger,
         ),
     )
-    stopped = False
-
-    def stop(number: int, frame: Any) -> None:
-        nonlocal stopped
-        if stopped:
-            raise KeyboardInterrupt  # the second one: no more patience
-        stopped = True
-        run.stop()
-
-    # pyspark's own handler would cancel the jobs under the queries, which then fail instead of ending.
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGTERM, stop)
+    watch_signals()  # again: pyspark's own handler would cancel the jobs under the queries, which then fail
+    if stops:
+        end_session(spark)
+        raise KeyboardInterrupt
     seen: deque[Progress] = deque(maxlen=KEPT_REPORTS)
     recorded = _local(options.checkpoint)
     if recorded is not None:
@@ -201,7 +209,7 @@ def _run(options: argparse.Namespace) -> int:
         end_session(spark)
         if seen and report is not None:
             _draw(report, job, list(seen))
-    if stopped:
+    if stops:
         print("stopped; the same command goes on from its checkpoint")
     return 0
 

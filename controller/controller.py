@@ -29,7 +29,7 @@ from controller.maintenance import Maintenance
 from controller.metadata_log import MetadataLog
 from controller.outcome import Outcome
 from controller.published import Listener, PublishedMetadata
-from controller.raft.types import NOBODY, Batch, LeaderAndEpoch, NotLeader
+from controller.raft.types import NOBODY, Batch, LeaderAndEpoch, NotLeader, RaftError
 from controller.raft_calls import NoPeers, Peers
 from controller.raft_service import RaftService
 from controller.snapshot_download import SnapshotDownload
@@ -281,6 +281,14 @@ class Controller(ClusterChanges, TopicChanges):
         self._storage_error = error
         self._leadership = LeaderAndEpoch(NOBODY, self._leadership.epoch)
         self._deactivate()
+        self._wake()
+
+    def on_contradiction(self, error: RaftError) -> None:
+        _log.critical("This node leaves the metadata quorum, whose messages contradict what it knows: %s", error)
+        self._leadership = LeaderAndEpoch(NOBODY, self._leadership.epoch)
+        self._deactivate()
+        if not self.fault.done():
+            self.fault.set_exception(MetadataError(str(error)))
         self._wake()
 
     def _apply(self) -> None:

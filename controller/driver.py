@@ -18,8 +18,9 @@ from typing import Final, Protocol
 
 from config.broker import BrokerConfig
 from controller.checkpoint import SnapshotId
+from controller.durability import Durability
 from controller.metadata_log import MetadataLog
-from controller.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from controller.quorum_state import read_quorum_state
 from controller.raft.node import RaftNode
 from controller.raft.types import (
     NO_DEADLINE,
@@ -40,6 +41,7 @@ from controller.raft.types import (
     PeerRequest,
     ProbeVersions,
     Propose,
+    RaftError,
     Received,
     ReplicaKey,
     Reply,
@@ -79,6 +81,9 @@ class Follower(Protocol):
     def on_disk_failed(self, error: StorageError) -> None:
         """The metadata log can no longer be written; this node leads nothing any more."""
 
+    def on_contradiction(self, error: RaftError) -> None:
+        """The quorum's messages, or the disk, contradict what is committed here."""
+
 
 class RaftDriver:
     def __init__(
@@ -108,13 +113,13 @@ class RaftDriver:
         self._has_news = False
         self._stopped = True
         self._failed = False
-        # Durability: steps are numbered; what waits for a sync knows the number of the last step it depends on.
-        self._election: ElectionState | None = None
-        self._election_number = 0
-        self._log_number = 0
-        self._durable_number = 0
-        self._outbox: deque[tuple[int, Send | Reply]] = deque()
-        self._sync: asyncio.Task[None] | None = None
+        self._durability = Durability(
+            log,
+            self._me,
+            dispatch=self._dispatch,
+            on_flushed=lambda end_offset: self.step(Flushed(end_offset)),
+            on_failed=self._on_sync_failed,
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Future[PeerAnswer]] = set()
@@ -164,8 +169,7 @@ class RaftDriver:
         if self._stopped or not self.node.is_leader or len(self.node.voters) == 1:
             return
         self.resign()
-        if self._sync is not None:
-            await asyncio.wait({self._sync}, timeout=FAREWELL_S)
+        await self._durability.drain(FAREWELL_S)
         if self._calls:
             await asyncio.wait(self._calls, timeout=FAREWELL_S)
 
@@ -175,10 +179,9 @@ class RaftDriver:
         if self._restart is not None:
             self._restart.cancel()
             await asyncio.wait({self._restart})
-        for task in (self._sync, self._installing):
-            if task is not None:
-                with contextlib.suppress(asyncio.CancelledError, StorageError):
-                    await task
+        await self._durability.drain()
+        if self._installing is not None:
+            await asyncio.wait({self._installing})
         for call in list(self._calls):
             call.cancel()
         if self._calls:
@@ -222,6 +225,10 @@ class RaftDriver:
         except StorageError as error:
             self._inputs.clear()
             self._restart_core(error)
+        except RaftError as error:  # what it was told contradicts what is committed: no node may go on from there
+            self._inputs.clear()
+            self._leave()
+            self._follower.on_contradiction(error)
         finally:
             self._stepping = False
         self._tell()
@@ -243,10 +250,11 @@ class RaftDriver:
 
     def _perform(self, effects: Effects) -> None:
         for item in effects.persist:
-            self._log_number += 1
             if isinstance(item, ElectionState):
-                self._election, self._election_number = item, self._log_number
-            elif isinstance(item, Append):
+                self._durability.note_election(item)
+                continue
+            self._durability.note_log()
+            if isinstance(item, Append):
                 for batch in item.batches:
                     if batch.payload is not _WRITTEN:
                         self._log.append(batch)
@@ -255,13 +263,8 @@ class RaftDriver:
             else:
                 self._write_snapshot_part(item)
         for message in effects.send:
-            needed = self._log_number if message.after_persist else self._election_number
-            if needed > self._durable_number:
-                self._outbox.append((needed, message))
-            else:
-                self._dispatch(message)
-        if self._durable_number < self._log_number and self._sync is None:
-            self._sync = asyncio.create_task(self._make_durable(), name="sync of the metadata log")
+            self._durability.send(message)
+        self._durability.start_sync()
         self._arm(effects.deadline_ms)
         if effects.high_watermark is not None:
             self._log.log.advance_high_watermark(effects.high_watermark)
@@ -323,37 +326,14 @@ class RaftDriver:
         )
         return None if best is None else (best.host, best.port)
 
-    # Durability
+    # Failures
 
-    async def _make_durable(self) -> None:
-        try:
-            while self._durable_number < self._log_number and not self._stopped:
-                number = self._log_number
-                election, self._election = self._election, None
-                if election is not None:
-                    await self._write_election(election)
-                end_offset = await self._log.flush()
-                self._durable_number = number
-                while self._outbox and self._outbox[0][0] <= number:
-                    self._dispatch(self._outbox.popleft()[1])
-                if not self._stopped:
-                    self.step(Flushed(end_offset))
-        except OSError as error:  # of quorum-state: the old one is still there, and nobody heard of the new one
+    def _on_sync_failed(self, error: OSError | StorageError) -> None:
+        if isinstance(error, StorageError):
+            self._fail(error)
+        else:
             self._restart_core(StorageError(f"writing quorum-state failed: {error}", self._log.directory))
             self._tell()
-        except StorageError as error:
-            self._fail(error)
-        finally:
-            self._sync = None
-
-    async def _write_election(self, election: ElectionState) -> None:
-        voted = election.voted or ReplicaKey(NOBODY)
-        if election.leader_id == self._me.id:
-            voted = ReplicaKey(NOBODY)  # as Kafka writes it: who led an epoch votes for nobody else in it
-        state = QuorumState(election.leader_id, election.epoch, voted.id, voted.directory_id)
-        await asyncio.to_thread(write_quorum_state, self._log.directory, state, self._log.disk)
-
-    # Failures
 
     def _fail(self, error: StorageError) -> None:
         """What the disk holds is unknown now. The others hear that this node leads no more; that promises nothing."""
@@ -381,24 +361,23 @@ class RaftDriver:
 
     async def _come_back(self) -> None:
         await asyncio.sleep(RESTART_DELAY_S)
-        for task in (self._sync, self._installing):
-            if task is not None:
-                await task
+        await self._durability.drain()
+        if self._installing is not None:
+            await asyncio.wait({self._installing})
         try:
             await self._log.flush()
         except StorageError as error:
             self._fail(error)
             return
         self._restart = None
-        self._election = None  # nothing that rests on it has left
-        self._durable_number = self._log_number
+        self._durability.resume()
         self.start()
 
     def _leave(self) -> None:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        self._outbox.clear()
+        self._durability.stop()
         self._fail_waiting()
         self.leadership = LeaderAndEpoch(NOBODY, self.leadership.epoch)
 

@@ -40,7 +40,7 @@ from protocol.records import BatchBuilder, iter_batches, iter_records
 from protocol.schema import Message
 from protocol.uuids import METADATA_TOPIC_ID
 from storage.disk import DISK, Disk
-from storage.errors import StorageError
+from storage.errors import StorageError, UnexpectedAppendOffset
 from storage.file_slice import FileSlice
 from storage.log import Log, wall_clock_ms
 from storage.log_directory import LogDirectory
@@ -279,7 +279,10 @@ class MetadataLog:
         if data is None:
             data = build_control_batch(batch, self._clock())
         assert isinstance(data, (bytes, bytearray, memoryview))
-        self.log.append_as_follower(memoryview(data))
+        try:
+            self.log.append_as_follower(memoryview(data))
+        except (ApiError, UnexpectedAppendOffset) as error:
+            raise StorageError(f"a batch does not continue the metadata log: {error}", self.directory) from error
         self.bytes_since_snapshot += len(data)
         self._note_control(batch)
 

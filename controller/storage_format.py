@@ -7,8 +7,10 @@ meta.properties is its last file, so a crash half-way leaves something that the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from config.broker import BrokerConfig
@@ -87,16 +89,18 @@ def ensure_formatted(config: BrokerConfig, *, disk: Disk = DISK, now_ms: int | N
                 f"holds {METADATA_LOG_DIRECTORY}, or restore it"
             )
         _refuse_if_not_alone(config, metadata_directory)
-        metadata = _format_metadata_directory(config, metadata_directory, disk, now_ms)
+        with _written(metadata_directory):
+            metadata = _format_metadata_directory(config, metadata_directory, disk, now_ms)
     ids: dict[str, Uuid] = {}
     for directory in directories:
         meta = metadata if directory == metadata_directory else found[directory]
         if meta is None or meta.directory_id is None:
             meta = MetaProperties(metadata.cluster_id, config.node_id, Uuid.random())
-            os.makedirs(directory, exist_ok=True)
-            if formatted_now:
-                write_bootstrap(directory, disk, _at(now_ms))
-            write_meta_properties(directory, meta, ops=disk)
+            with _written(directory):
+                os.makedirs(directory, exist_ok=True)
+                if formatted_now:
+                    write_bootstrap(directory, disk, _at(now_ms))
+                write_meta_properties(directory, meta, ops=disk)
         assert meta.directory_id is not None
         ids[directory] = meta.directory_id
     _check_distinct(ids)
@@ -112,6 +116,18 @@ def _read(directory: str) -> MetaProperties | None:
         raise FormatError(f"{directory} is not a directory; set log.dirs to one") from None
     except OSError as error:
         raise FormatError(f"{directory} cannot be read: {error}. Repair it, or set log.dirs to another") from None
+
+
+@contextlib.contextmanager
+def _written(directory: str) -> Iterator[None]:
+    """What cannot be written is the user's to repair, and told like everything else that is wrong with a directory."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise FormatError(
+            f"{directory} cannot be formatted: {reason}. Set log.dirs to a directory that this user may write"
+        ) from None
 
 
 def _is_unreadable(directory: str) -> bool:

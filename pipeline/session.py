@@ -29,7 +29,9 @@ INSTALL_JAVA = (
 def require_spark() -> str:
     """pyspark's version, or the one line that says what to install."""
     if find_spec("pyspark") is None:
-        raise NotInstalled("the pipeline runs on Spark: pip install 'barnabas[pipeline]'")
+        raise NotInstalled(
+            "the pipeline runs on Spark: pip install 'barnabas[pipeline]' (in a clone: pip install -e '.[pipeline]')"
+        )
     _require_java()
     from pyspark.version import __version__
 
@@ -102,11 +104,24 @@ def build_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     _choose_python(settings.get("spark.pyspark.python"), local)
-    with spark_says(f"Spark does not start on {master}"):
-        spark = builder.getOrCreate()
-        if not local:
-            ship_packages(spark)
+    try:
+        with spark_says(f"Spark does not start on {master}"):
+            spark = builder.getOrCreate()
+            if not local:
+                ship_packages(spark)
+    except KeyboardInterrupt:
+        _kill_jvm()
+        raise
     return spark
+
+
+def _kill_jvm() -> None:
+    """One that is interrupted while it starts does not end by itself when its Python has gone."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()
 
 
 def end_session(spark: SparkSession) -> None:

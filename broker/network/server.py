@@ -41,6 +41,9 @@ MIN_SWEEP_INTERVAL_S = 0.02
 STALL_S = 10.0
 """How long the one connection that may exceed the memory limit can keep others waiting without sending a byte."""
 
+SILENT_S = 1.0
+"""A connection that said nothing for so long is asked whether its peer is still there."""
+
 CANCEL_GRACE_S = 1.0
 """For cancelled handlers to end. A handler that ignores cancellation must not hold up the shutdown."""
 
@@ -223,6 +226,8 @@ class SocketServer:
             last_progress = max(holder.last_active, self.memory.privileged_since)
             if last_progress < now - STALL_S:
                 holder.fail(f"its request stalled for {STALL_S:.0f} s while others waited for memory")
+        for connection in [one for one in self._connections if one.last_active < now - SILENT_S]:
+            connection.transport.check_peer()
         if self.settings.max_idle_ms < 0:
             return
         since = now - self.settings.max_idle_ms / 1000

@@ -70,6 +70,7 @@ class Transport(Protocol):
     def flush(self) -> None: ...
     def resume_reading(self) -> None: ...
     def pause_reading(self) -> None: ...
+    def check_peer(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -152,6 +153,16 @@ class PlainTransport:
             endpoint.on_received(count)
         else:
             endpoint.on_eof()
+
+    def check_peer(self) -> None:
+        """Notices a reset that no event tells of. uvloop stops watching a socket on its first error, and runs the
+        reader once: if that receives the bytes before the reset, the reset itself is never seen. Nor is it while
+        reading is paused.
+        """
+        if self._fd >= 0:
+            code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                self._endpoint.on_lost(os.strerror(code))
 
     def send(self, parts: list[Part]) -> None:
         queue = self._queue

@@ -39,7 +39,11 @@ def nodes(ours: int) -> dict[int, NodeSpec]:
 def cluster(request: pytest.FixtureRequest, stock_tools: StockTools, tmp_path: Path) -> Iterator[QuorumCluster]:
     made = QuorumCluster(tmp_path, nodes(request.param), tools=stock_tools)
     try:
-        made.start()
+        # One of ours stands before there is a second, and so it is the first to lead.
+        made.start(CONTROLLERS[:1])
+        made.start(CONTROLLERS[1:2])
+        assert made.await_leader(30) == CONTROLLERS[0] or request.param > 1
+        made.start([CONTROLLERS[2], *BROKERS])
         yield made
     finally:
         made.close()
@@ -64,7 +68,7 @@ def test_leadership_moves_between_the_two_and_the_metadata_stays_the_same(
         wait_until(lambda b=broker: cluster.brokers_known_to(b) == [1, 2], 30, "both brokers")  # type: ignore[misc]
         create(cluster, broker, f"first-{broker}", retention_ms=f"10000{broker}")
     led = [cluster.await_leader()]
-    for step in range(4):
+    for step in range(6):
         # The leader stops; in the end each kind of node has led.
         leader = led[-1]
         cluster.nodes[leader].kill()

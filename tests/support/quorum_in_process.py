@@ -24,11 +24,11 @@ from protocol.schema import Message
 from protocol.uuids import Uuid
 
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
-FAST = {
-    "controller.quorum.election.timeout.ms": "200",
-    "controller.quorum.fetch.timeout.ms": "300",
+FAST = {  # but not so fast that a busy machine deposes leaders
+    "controller.quorum.election.timeout.ms": "300",
+    "controller.quorum.fetch.timeout.ms": "1000",
     "controller.quorum.election.backoff.max.ms": "100",
-    "controller.quorum.request.timeout.ms": "300",
+    "controller.quorum.request.timeout.ms": "1000",
     "metadata.max.idle.interval.ms": "0",
 }
 

@@ -24,6 +24,7 @@ from protocol.varint import encode_uvarint
 from storage.errors import OffsetOutOfRange, StorageError
 
 READ_COMMITTED = 1
+CONSUMER = -1  # in place of a replica's id
 
 _AFTER_CORRELATION = 8  # API key, version, correlation id
 _HEAD = Struct(">hh")
@@ -49,7 +50,8 @@ def shape_of(frame: memoryview, request: FetchRequest, version: int) -> Shape | 
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1 or request.forgotten_topics_data:
         return None
     partition = request.topics[0].partitions[0]
-    if request.session_epoch == INITIAL_EPOCH or partition.last_fetched_epoch != NO_EPOCH:
+    is_consumer = request.replica_id == CONSUMER and request.replica_state.replica_id == CONSUMER
+    if not is_consumer or request.session_epoch == INITIAL_EPOCH or partition.last_fetched_epoch != NO_EPOCH:
         return None
     kept = request.session_epoch, partition.fetch_offset
     request.session_epoch, partition.fetch_offset = _MARK_32, _MARK_64

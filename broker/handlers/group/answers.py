@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -37,15 +38,32 @@ def respond(
         return refuse(error.code)
     if answer.done():
         return _outcome(answer, refuse, shape)
-    return _wait(answer, refuse, shape)
+    return _shaped(answer, refuse, shape)
 
 
-async def _wait(answer: Answer, refuse: Callable[[ErrorCode], R], shape: Callable[[Any], R] | None) -> R:
-    try:
-        response = await answer
-    except ApiError as error:
-        return refuse(error.code)
-    return response if shape is None else shape(response)
+def _shaped(answer: Answer, refuse: Callable[[ErrorCode], R], shape: Callable[[Any], R] | None) -> asyncio.Future[R]:
+    """A future of the response. Not a coroutine: hundreds of members wait for one rebalance, and a task for each costs
+    more than what it waits for. If the connection gives up, so does the answer."""
+    response: asyncio.Future[R] = answer.get_loop().create_future()
+
+    def on_answer(_: Answer) -> None:
+        if response.done():
+            return
+        if answer.cancelled():
+            response.cancel()
+            return
+        try:
+            response.set_result(_outcome(answer, refuse, shape))
+        except Exception as error:
+            response.set_exception(error)
+
+    def on_response(_: asyncio.Future[R]) -> None:
+        if response.cancelled():
+            answer.cancel()
+
+    answer.add_done_callback(on_answer)
+    response.add_done_callback(on_response)
+    return response
 
 
 def _outcome(answer: Answer, refuse: Callable[[ErrorCode], R], shape: Callable[[Any], R] | None) -> R:
