@@ -6,6 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from kafka import KafkaAdminClient
@@ -109,7 +110,7 @@ def test_no_error_reaches_the_application(cluster: QuorumCluster, jvm: JavaGatew
         found = {offset: value for one in consumers for _, part, offset, value in one.seen if part == partition}
         assert [found[offset] for offset in sorted(found)] == values
     pauses = [
-        max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+        max(later - earlier for earlier, later in pairwise(times))
         for times in sender.acknowledged.values()
     ]
     print(f"\n{total} records, longest pause of a partition {max(pauses):.2f} s")

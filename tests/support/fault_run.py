@@ -234,35 +234,8 @@ class FaultRun:
             node.process = None
         for node in self.cluster.nodes.values():
             for partition in range(PARTITIONS):
-                self._add_replica(node, partition)
+                add_replica(self.history, node, TOPIC, partition)
         self.history.close()
-
-    def _add_replica(self, node: NodeProcess, partition: int) -> None:
-        directory = node.data_dir / f"{TOPIC}-{partition}"
-        checkpoint = OffsetCheckpointFile(str(node.data_dir / "replication-offset-checkpoint"))
-        high_watermark = checkpoint.read()[TOPIC, partition]
-        digest = hashlib.sha256()
-        values: list[str] = []
-        start, end = -1, 0
-        for path in sorted(directory.glob("*.log")):
-            data = memoryview(path.read_bytes())
-            for position, header in iter_batches(data):
-                batch = data[position : position + header.size]
-                start = header.base_offset if start < 0 else start
-                end = header.next_offset
-                if header.next_offset <= high_watermark:
-                    digest.update(batch)
-                    values += [bytes(record.value or b"").decode() for record in iter_records(batch)]
-        self.history.add(
-            "replica",
-            node=node.node_id,
-            partition=partition,
-            start=max(start, 0),
-            end=end,
-            high_watermark=high_watermark,
-            digest=digest.hexdigest(),
-            values=values,
-        )
 
     def close(self) -> None:
         for client in self.clients:
@@ -271,6 +244,35 @@ class FaultRun:
             if node.node_id in self.paused:
                 os.kill(node.pid, signal.SIGCONT)
         self.cluster.close()
+
+
+def add_replica(history: History, node: NodeProcess, topic: str, partition: int) -> None:
+    """What a stopped node has of a partition: the records, and the digest of the bytes up to the high watermark."""
+    directory = node.data_dir / f"{topic}-{partition}"
+    checkpoint = OffsetCheckpointFile(str(node.data_dir / "replication-offset-checkpoint"))
+    high_watermark = checkpoint.read()[topic, partition]
+    digest = hashlib.sha256()
+    values: list[str] = []
+    start, end = -1, 0
+    for path in sorted(directory.glob("*.log")):
+        data = memoryview(path.read_bytes())
+        for position, header in iter_batches(data):
+            batch = data[position : position + header.size]
+            start = header.base_offset if start < 0 else start
+            end = header.next_offset
+            if header.next_offset <= high_watermark:
+                digest.update(batch)
+                values += [bytes(record.value or b"").decode() for record in iter_records(batch)]
+    history.add(
+        "replica",
+        node=node.node_id,
+        partition=partition,
+        start=max(start, 0),
+        end=end,
+        high_watermark=high_watermark,
+        digest=digest.hexdigest(),
+        values=values,
+    )
 
 
 def run(directory: Path, seconds: float, seed: int) -> Path:
