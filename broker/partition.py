@@ -256,6 +256,11 @@ class Partition:
             log_.info("%s: brokers %s lag behind and are to leave the in-sync set", self, gone)
             cluster.isr_updates.submit(self, change)
 
+    def on_cluster_change(self) -> None:
+        """Brokers came or went, time has passed, or `min.insync.replicas` is another: more may be committed now."""
+        if self.leadership is not None:
+            self._maybe_commit()
+
     def awaits(self, change: IsrChange) -> bool:
         """Whether the change still is what this leader waits for."""
         return self.leadership is not None and self.leadership.pending is change

@@ -106,6 +106,9 @@ class ReplicaManager:
             topic = image.topics_by_name.get(name)
             if topic is not None:
                 self._apply_topic(topic)
+        if delta.changed_brokers:
+            for partition in self._by_name.values():
+                partition.on_cluster_change()
         for resource_type, name in delta.changed_configs:
             if resource_type == RESOURCE_TOPIC and name in image.topics_by_name:
                 self._apply_config(image.topics_by_name[name])
@@ -201,3 +204,4 @@ class ReplicaManager:
             partition = self._by_name.get((topic.name, index))
             if partition is not None:
                 partition.log.update_config(config)
+                partition.on_cluster_change()

@@ -56,6 +56,7 @@ class ReplicationService:
     def _check_lag(self) -> None:
         for partition in list(self._partitions):
             partition.maybe_shrink_isr()
+            partition.on_cluster_change()
         self._arm()
 
     def on_brokers(self, image: MetadataImage) -> None:

@@ -109,9 +109,6 @@ def test_no_error_reaches_the_application(cluster: QuorumCluster, jvm: JavaGatew
     for partition, values in sender.sent.items():
         found = {offset: value for one in consumers for _, part, offset, value in one.seen if part == partition}
         assert [found[offset] for offset in sorted(found)] == values
-    pauses = [
-        max(later - earlier for earlier, later in pairwise(times))
-        for times in sender.acknowledged.values()
-    ]
+    pauses = [max(later - earlier for earlier, later in pairwise(times)) for times in sender.acknowledged.values()]
     print(f"\n{total} records, longest pause of a partition {max(pauses):.2f} s")
     assert max(pauses) < LONGEST_PAUSE_S

@@ -8,6 +8,7 @@ stopped nodes' files, and `history_check` says whether the promises were kept.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
@@ -18,9 +19,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from support.fault_clients import Client, Committer, Producer, Reader
 from support.history import History
+from support.namespaces import Namespaces, may_isolate
 from support.processes import wait_until
 from support.quorum_cluster import NodeProcess, QuorumCluster, combined
 from support.wire import ask
@@ -28,6 +31,7 @@ from support.wire import ask
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.records import iter_batches, iter_records
+from protocol.schema import Message
 from storage.checkpoints import OffsetCheckpointFile
 
 TOPIC = "faults"
@@ -48,10 +52,11 @@ HEAL_S = 60.0
 
 
 class FaultRun:
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, network: Namespaces | None) -> None:
         self.rng = random.Random(seed)
         self.history = History(directory / "history.jsonl")
-        self.cluster = QuorumCluster(directory, combined(3), extra=SETTINGS)
+        self.network = network
+        self.cluster = QuorumCluster(directory, combined(3), extra=SETTINGS, network=network)
         self.down: set[int] = set()
         self.paused: set[int] = set()
         self.clients: list[Client] = []
@@ -66,10 +71,10 @@ class FaultRun:
             replication_factor=3,
             configs=[CreatableTopicConfig(name="min.insync.replicas", value="2")],
         )
-        answer = ask(self.cluster.nodes[1].port, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+        answer = self.ask(self.cluster.nodes[1], CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
         assert answer.topics[0].error_code == 0, answer.topics[0].error_message
         wait_until(self.is_in_sync, 20, "all replicas in sync at the beginning")
-        addresses = {node.node_id: ("127.0.0.1", node.port) for node in self.cluster.nodes.values()}
+        addresses = {node.node_id: (node.host, node.port) for node in self.cluster.nodes.values()}
         half = PARTITIONS // 2
         rest = (addresses, TOPIC, self.history)
         self.clients = [
@@ -84,13 +89,16 @@ class FaultRun:
         for client in self.clients:
             client.start()
 
+    def ask(self, node: NodeProcess, request: Message, version: int) -> Any:
+        return ask(node.port, request, version, timeout_s=5, host=node.host)
+
     def partitions(self) -> list[tuple[int, list[int]]]:
         """(leader, ISR) of each partition as a node has it that answers; empty if none does."""
         for node in self.cluster.running():
             if node.node_id in self.paused:
                 continue
             try:
-                answer = ask(node.port, MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 12, timeout_s=2)
+                answer = self.ask(node, MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 12)
             except OSError:
                 continue
             if answer.topics and answer.topics[0].partitions:
@@ -148,6 +156,36 @@ class FaultRun:
         time.sleep(self.rng.choice((0.5, 3.0, 5.0)))
         os.kill(node.pid, signal.SIGCONT)
         self.paused.discard(node.node_id)
+
+    def isolate(self) -> None:
+        """Both ways from everyone, or one way from the other nodes, while clients still reach it."""
+        assert self.network is not None
+        role = self.rng.choice(("leader", "follower", "controller"))
+        node = self.node_for(role)
+        others = [other for other in self.cluster.nodes if other != node.node_id]
+        kind = self.rng.choice(("unplugged", "sends nothing", "hears nothing", "alone with its clients"))
+        self.note(f"isolated: {kind}", node)
+        self.paused.add(node.node_id)
+        if kind == "unplugged":
+            self.network.unplug(node.node_id)
+        for other in others:
+            if kind in ("sends nothing", "alone with its clients"):
+                self.network.drop(node.node_id, other)
+            if kind in ("hears nothing", "alone with its clients"):
+                self.network.drop(other, node.node_id)
+        time.sleep(self.rng.choice((1.0, 4.0, 6.0)))
+        self.network.heal()
+        self.paused.discard(node.node_id)
+
+    def stutter(self) -> None:
+        """A node that gets a fifth of the time: slow, but never silent for long."""
+        node = self.node_for(self.rng.choice(("leader", "follower")))
+        self.note("slowed", node)
+        for _ in range(20):
+            os.kill(node.pid, signal.SIGSTOP)
+            time.sleep(0.16)
+            os.kill(node.pid, signal.SIGCONT)
+            time.sleep(0.04)
 
     def stop_properly(self) -> None:
         node = self.node_for(self.rng.choice(("leader", "controller")))
@@ -277,13 +315,14 @@ def add_replica(history: History, node: NodeProcess, topic: str, partition: int)
 
 def run(directory: Path, seconds: float, seed: int) -> Path:
     """The path of the history."""
-    faults = FaultRun(directory, seed)
-    try:
-        faults.start()
-        faults.run_faults(seconds)
-        faults.finish()
-    finally:
-        faults.close()
+    with Namespaces((1, 2, 3)) if may_isolate() else contextlib.nullcontext() as network:
+        faults = FaultRun(directory, seed, network)
+        try:
+            faults.start()
+            faults.run_faults(seconds)
+            faults.finish()
+        finally:
+            faults.close()
     return faults.history.path
 
 
