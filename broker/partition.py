@@ -40,6 +40,7 @@ class Partition:
     __slots__ = (
         "_cluster",
         "_commits",
+        "_deletions",
         "commits_at_once",
         "image",
         "index",
@@ -71,6 +72,7 @@ class Partition:
         """Followers, woken when the log grows."""
         self._cluster = cluster
         self._commits = CommitQueue()
+        self._deletions = CommitQueue()
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -100,6 +102,7 @@ class Partition:
             self.commits_at_once = False
             if old is not None and old.leader == self.node_id:
                 self._commits.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                self._deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if old is not None and (old.leader, old.leader_epoch) != (image.leader, image.leader_epoch):
             self._wake_all()
 
@@ -243,6 +246,25 @@ class Partition:
                 cluster.isr_updates.submit(self, change)
         if moved or change is not None:
             self._maybe_commit()
+        if len(self._deletions):
+            self._deletions.release(self.low_watermark, ErrorCode.NONE)
+
+    @property
+    def low_watermark(self) -> int:
+        """Below it no replica that lives has records any more."""
+        start = self.log.log_start_offset
+        if self.leadership is None:
+            return start
+        eligible = self._cluster_or_raise().eligible
+        alive = (f.log_start_offset for f in self.leadership.followers.values() if f.broker_id in eligible)
+        return min([start, *alive])
+
+    def when_deleted(self, offset: int, on_deleted: OnCommitted) -> None:
+        """Calls back when all replicas that live have forgotten what is below `offset`."""
+        if self.low_watermark >= offset:
+            on_deleted(ErrorCode.NONE)
+        else:
+            self._deletions.add(offset, on_deleted)
 
     def maybe_shrink_isr(self) -> None:
         """Asks the controller to take followers out of the ISR that have not been level for too long."""
@@ -260,6 +282,7 @@ class Partition:
         """Brokers came or went, time has passed, or `min.insync.replicas` is another: more may be committed now."""
         if self.leadership is not None:
             self._maybe_commit()
+            self._deletions.release(self.low_watermark, ErrorCode.NONE)
 
     def awaits(self, change: IsrChange) -> bool:
         """Whether the change still is what this leader waits for."""
@@ -282,6 +305,7 @@ class Partition:
         self.leadership = None
         self.commits_at_once = False
         self._commits.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._wake_all()
 
     def _wake_all(self) -> None:

@@ -53,9 +53,7 @@ class Bench:
         cluster.eligible = dict(EPOCHS)
         log = Log.open(str(directory / "t-0"), "t", 0, log_config(**settings))
         self.partition = Partition("t", 0, Uuid.random(), NODE, log, cluster)
-        self.image = PartitionImage(
-            replicas=(1, 2, 3), isr=(1, 2, 3), leader=NODE, leader_epoch=4, partition_epoch=0
-        )
+        self.image = PartitionImage(replicas=(1, 2, 3), isr=(1, 2, 3), leader=NODE, leader_epoch=4, partition_epoch=0)
         self.consumer, self.follower = Waiter(), Waiter()
         self.partition.waiters.add(self.consumer)
         self.partition.replica_waiters.add(self.follower)
@@ -213,3 +211,19 @@ def test_a_reassignment_to_one_replica_commits_what_waits(bench: Bench) -> None:
     told = bench.when_committed(bench.append())
     bench.lead(replicas=(1,), isr=(1,))
     assert told == [ErrorCode.NONE]
+
+
+def test_deleted_records_are_gone_when_all_replicas_have_forgotten_them(bench: Bench) -> None:
+    bench.lead()
+    end = bench.append()
+    for replica in (2, 3):
+        bench.fetched(replica, end)
+    bench.partition.log.advance_log_start(end)
+    told: list[ErrorCode] = []
+    bench.partition.when_deleted(end, told.append)
+    assert (told, bench.partition.low_watermark) == ([], 0)
+    bench.partition.on_replica_fetch(2, EPOCHS[2], end, end)
+    assert told == []
+    bench.partition.on_replica_fetch(3, EPOCHS[3], end, end)
+    assert told == [ErrorCode.NONE]
+    assert bench.partition.low_watermark == end

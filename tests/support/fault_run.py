@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -186,6 +187,16 @@ class FaultRun:
             time.sleep(0.16)
             os.kill(node.pid, signal.SIGCONT)
             time.sleep(0.04)
+
+    def fill_disk(self) -> None:
+        """No file of the node may grow any more, those of the metadata included: it may well give up and end."""
+        node = self.node_for(self.rng.choice(("leader", "follower")))
+        self.note("full disk", node)
+        _, hard = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (4096, hard))
+        time.sleep(self.rng.choice((1.0, 3.0)))
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (hard, hard))
 
     def stop_properly(self) -> None:
         node = self.node_for(self.rng.choice(("leader", "controller")))
