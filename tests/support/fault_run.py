@@ -228,15 +228,10 @@ class FaultRun:
         self.history.add("fault", kind=kind, nodes=[node.node_id for node in nodes])
 
     def run_faults(self, seconds: float) -> None:
-        kinds: list[Callable[[], None]] = [
-            self.kill,
-            self.hang,
-            self.kill,
-            self.stop_properly,
-            self.hang,
-            self.kill_two,
-        ]
-        kinds += [self.storm, self.kill_all]
+        kinds: list[Callable[[], None]] = [self.kill, self.hang, self.kill, self.stop_properly, self.fill_disk]
+        kinds += [self.hang, self.kill_two, self.stutter, self.storm, self.kill_all]
+        if self.network is not None:
+            kinds[1:1] = [self.isolate, self.isolate]
         end = time.monotonic() + seconds
         upcoming = list(kinds)
         while time.monotonic() < end:
