@@ -2,8 +2,8 @@
 
 Both read the same properties: Apache Kafka's defaults, with the replication factors that a single node needs, no delay
 before a group's first rebalance (three seconds of waiting would be the same on both sides and hide the rest), and a
-second instead of a minute before the files of a deleted topic go: rounds that leave gigabytes behind would fill the page
-cache, and later ones would pay for making room.
+second instead of a minute before the files of a deleted topic go: rounds that leave gigabytes behind would fill the
+page cache, and later ones would pay for making room.
 """
 
 from __future__ import annotations
