@@ -145,6 +145,24 @@ class Partition:
                 raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         return self.log
 
+    def read_or_raise(self, current_leader_epoch: int = NO_EPOCH) -> Log:
+        """The log, for a consumer that may read from any replica (KIP-392): a follower serves what it knows to be
+        committed. A consumer that says which leader epoch it knows is not left to miss a truncation."""
+        image = self.image
+        if image is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if current_leader_epoch != NO_EPOCH:
+            if current_leader_epoch < image.leader_epoch:
+                raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
+            if current_leader_epoch > image.leader_epoch:
+                raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        return self.log
+
+    def on_follower_progress(self) -> None:
+        """As follower: the leader has told of more that is committed."""
+        for waiter in tuple(self.waiters):
+            waiter.on_progress(self)
+
     # --- appending
 
     def append(

@@ -108,6 +108,7 @@ EFFECTIVE: Final = frozenset(
         "replica.high.watermark.checkpoint.interval.ms",
         # replication
         "replica.lag.time.max.ms",
+        "replica.selector.class",
         "replica.socket.timeout.ms",
         "replica.fetch.max.bytes",
         "replica.fetch.wait.max.ms",

@@ -215,7 +215,8 @@ class LeaderFetcher:
         log_ = partition.log
         if records:
             log_.append_as_follower(memoryview(records))
-        log_.advance_high_watermark(step.high_watermark)
+        if log_.advance_high_watermark(step.high_watermark):
+            partition.on_follower_progress()
         if log_.log_start_offset < step.log_start_offset <= log_.high_watermark:
             log_.advance_log_start(step.log_start_offset)
 

@@ -65,6 +65,7 @@ class Client(threading.Thread):
         self.rng = random.Random(name)
         self._wires: dict[int, Wire] = {}
         self._leaders: dict[int, int] = {}
+        self._epochs: dict[int, int] = {}
 
     def run(self) -> None:
         try:
@@ -116,6 +117,7 @@ class Client(threading.Thread):
                 for one in answer.topics[0].partitions:
                     if one.leader_id in self.addresses:
                         self._leaders[one.partition_index] = one.leader_id
+                        self._epochs[one.partition_index] = one.leader_epoch
         return self._leaders.get(partition)
 
     def forget_leader(self, partition: int) -> None:
@@ -211,7 +213,12 @@ class Reader(Client):
         if leader is None:
             return self.pause()
         position = self.positions[partition]
-        wanted = FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=1 << 20)
+        wanted = FetchPartition(
+            partition=partition,
+            current_leader_epoch=self._epochs[partition],
+            fetch_offset=position,
+            partition_max_bytes=1 << 20,
+        )
         request = FetchRequest(
             max_wait_ms=50, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic=self.topic, partitions=[wanted])]
         )

@@ -15,6 +15,8 @@ from broker.endpoints import node_endpoint
 from broker.fetch_sessions import FetchContext, FetchTarget
 from broker.handlers.data.fetch_repeat import READ_COMMITTED, RepeatedFetch, shape_of
 from broker.partition import NO_EPOCH, AppendWaiter, Partition
+from broker.replication.leader import LeaderState
+from broker.replication.nearest import RACK_AWARE, nearest_replica
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -30,6 +32,7 @@ from protocol.uuids import Uuid
 from storage.errors import OffsetOutOfRange, StorageError
 from storage.log import Log
 
+FIRST_VERSION_WITH_RACK = 11
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 FIRST_VERSION_WITH_LEADER_ENDPOINTS = 16
@@ -44,6 +47,8 @@ def remember(
     that follow."""
     if ctx.api_version < FIRST_VERSION_WITH_TOPIC_IDS or replica_of(ctx, request)[0] >= 0:
         return None, None
+    if request.rack_id and ctx.broker.config.replica_selector_class == RACK_AWARE:
+        return None, None  # it may have to be sent to a nearer replica
     shape = shape_of(frame, request, ctx.api_version)
     if shape is None or shape != last:
         return shape, None
@@ -100,6 +105,7 @@ class _Reading:
         "max_bytes",
         "min_bytes",
         "partitions",
+        "rack",
         "replica_epoch",
         "replica_id",
     )
@@ -113,6 +119,8 @@ class _Reading:
         replica: tuple[int, int],
     ) -> None:
         self.replica_id, self.replica_epoch = replica
+        selects = ctx.broker.config.replica_selector_class == RACK_AWARE
+        self.rack = request.rack_id if selects else ""
         self.is_repeated = False
         """Not the first look: the follower's offsets were taken in then, and say nothing about now."""
         self.ctx = ctx
@@ -133,7 +141,7 @@ class _Reading:
         for target in self.context.targets:
             answer = self._read_one(target, left, is_first=size == 0)
             answers.append((target, answer))
-            if answer.error_code or answer.diverging_epoch.epoch != NO_EPOCH:
+            if answer.error_code or answer.diverging_epoch.epoch != NO_EPOCH or answer.preferred_read_replica >= 0:
                 is_final = True
             elif answer.records:
                 taken = len(answer.records)
@@ -159,9 +167,13 @@ class _Reading:
             return self._failed(index, partition, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _read_partition(self, partition: Partition, target: FetchTarget, left: int, is_first: bool) -> PartitionData:
-        log = partition.lead_or_raise(target.current_leader_epoch)
         if self.replica_id >= 0:
+            partition.lead_or_raise(target.current_leader_epoch)
             return self._read_for_replica(partition, target, left, is_first)
+        if self.ctx.api_version >= FIRST_VERSION_WITH_RACK:
+            log = partition.read_or_raise(target.current_leader_epoch)
+        else:
+            log = partition.lead_or_raise(target.current_leader_epoch)
         high_watermark = log.high_watermark
         stable = log.last_stable_offset
         answer = PartitionData(
@@ -176,6 +188,11 @@ class _Reading:
         if diverging is not None:
             answer.diverging_epoch = diverging
             return answer
+        if self.rack and partition.leadership is not None:
+            nearest = self._nearest(partition, partition.leadership, target.fetch_offset)
+            if nearest != partition.node_id:
+                answer.preferred_read_replica = nearest
+                return answer
         self.partitions.append(partition)
         found = log.read(
             target.fetch_offset,
@@ -191,6 +208,10 @@ class _Reading:
                 AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in found.aborted
             ]
         return answer
+
+    def _nearest(self, partition: Partition, leadership: LeaderState, fetch_offset: int) -> int:
+        racks = {broker.id: broker.rack for broker in self.ctx.broker.image.unfenced_brokers}
+        return nearest_replica(leadership, partition.node_id, racks, self.rack, fetch_offset)
 
     def _read_for_replica(self, partition: Partition, target: FetchTarget, left: int, is_first: bool) -> PartitionData:
         """To the end of the log. The high watermark goes out as the fetch itself has moved it."""
