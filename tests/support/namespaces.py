@@ -48,6 +48,7 @@ class Namespaces:
                 _ip("netns", "add", name)
                 self._made.append(("netns", "del", name))
                 _ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", name)
+                self._made.append(("link", "del", outside))  # with the namespace alone it would linger for a moment
                 _ip("link", "set", outside, "master", bridge)
                 _ip("link", "set", outside, "up")
                 _ip("-n", name, "address", "add", f"{self.host(node)}/24", "dev", "eth0")
