@@ -140,8 +140,12 @@ def test_preferred_leaders_on_request(cluster: QuorumCluster, stock_tools: Stock
         *("--bootstrap-server", cluster.bootstrap, "--election-type", "preferred", "--all-topic-partitions"),
     )
     assert result.code == 0, result.out + result.err
-    leaders = sorted(leader for leader, _ in partitions(cluster).values())
-    assert leaders == [1, 1, 2, 2, 3, 3]
+    # The controller has decided; a broker hears of it a moment later.
+    wait_until(
+        lambda: sorted(leader for leader, _ in partitions(cluster).values()) == [1, 1, 2, 2, 3, 3],
+        10,
+        "every broker leads what it is the first replica of",
+    )
 
 
 def test_a_stopping_broker_hands_over_first(cluster: QuorumCluster) -> None:
@@ -150,8 +154,9 @@ def test_a_stopping_broker_hands_over_first(cluster: QuorumCluster) -> None:
     for at in range(60):
         producer.send(TOPIC, b"before", partition=at % PARTITIONS).get(10)
     assert cluster.nodes[3].terminate() == 0
-    found = partitions(cluster)
-    assert all(leader in (1, 2) for leader, _ in found.values()), found
+    wait_until(
+        lambda: all(leader in (1, 2) for leader, _ in partitions(cluster).values()), 5, "the others lead what it led"
+    )
     for at in range(60):
         producer.send(TOPIC, b"after", partition=at % PARTITIONS).get(10)
     producer.close()
