@@ -38,6 +38,7 @@ class FetchTarget:
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
+        "replica_log_start_offset",
     )
 
     def __init__(self, topic: TopicKey, request: FetchPartition) -> None:
@@ -51,6 +52,7 @@ class FetchTarget:
         self.max_bytes = request.partition_max_bytes
         self.current_leader_epoch = request.current_leader_epoch
         self.last_fetched_epoch = request.last_fetched_epoch
+        self.replica_log_start_offset = request.log_start_offset
 
     def on_answer(self, fetch_offset: int, high_watermark: int, log_start_offset: int) -> None:
         """Records were sent from `fetch_offset` on, together with these."""
@@ -163,13 +165,13 @@ class FetchSessionCache:
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.id)
 
-    def open(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchContext:
-        """The context of a request. ApiError for a session that is gone or out of step."""
+    def open(self, request: FetchRequest, by_id: bool, now_ms: int, *, privileged: bool = False) -> FetchContext:
+        """The context of a request; `privileged` if a follower's. ApiError for a session gone or out of step."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             session = None
             if request.session_epoch == INITIAL_EPOCH:
-                session = self._create(request, by_id, now_ms)
+                session = self._create(request, by_id, now_ms, privileged)
             if session is not None:
                 return FetchContext(list(session.partitions.values()), session)
             targets = {key: FetchTarget(key[0], wanted) for key, wanted in _requested(request, by_id)}
@@ -192,16 +194,16 @@ class FetchSessionCache:
             return FetchContext([])
         return FetchContext(list(session.partitions.values()), session, incremental=True)
 
-    def _create(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchSession | None:
+    def _create(self, request: FetchRequest, by_id: bool, now_ms: int, privileged: bool) -> FetchSession | None:
         """A new session, or none when the cache is full of sessions with a better claim."""
-        session = FetchSession(self._new_id(), by_id, False, now_ms)
+        session = FetchSession(self._new_id(), by_id, privileged, now_ms)
         session.change(request)
-        if not self._make_room(len(session.partitions), now_ms):
+        if not self._make_room(len(session.partitions), now_ms, privileged):
             return None
         self._sessions[session.id] = session
         return session
 
-    def _make_room(self, size: int, now_ms: int) -> bool:
+    def _make_room(self, size: int, now_ms: int, privileged: bool) -> bool:
         if len(self._sessions) < self.max_sessions:
             return True
         if not self._sessions:
@@ -210,12 +212,17 @@ class FetchSessionCache:
         if now_ms - oldest.last_used_ms > EVICTION_MS:
             del self._sessions[oldest.id]
             return True
-        # Only one that had its time may lose its place to a larger one, or sessions would only thrash.
-        settled = [s for s in self._sessions.values() if now_ms - s.created_ms > EVICTION_MS]
-        smallest = min(settled, key=lambda s: len(s.partitions), default=None)
-        if smallest is None or len(smallest.partitions) >= size:
+        # Only one that had its time may lose its place to a larger one, or sessions would only thrash. A follower
+        # need not wait for that with consumers: replication comes first.
+        candidates = [
+            session
+            for session in self._sessions.values()
+            if now_ms - session.created_ms > EVICTION_MS or (privileged and not session.privileged)
+        ]
+        weakest = min(candidates, key=lambda s: (s.privileged, len(s.partitions)), default=None)
+        if weakest is None or (weakest.privileged, len(weakest.partitions)) >= (privileged, size):
             return False
-        del self._sessions[smallest.id]
+        del self._sessions[weakest.id]
         return True
 
     def _new_id(self) -> int:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterator
 
 from broker.partition import Partition
+from broker.replication.cluster import ClusterView
+from broker.replication.service import ReplicationService
 from config.broker import BrokerConfig
 from config.topic import LogConfig
 from controller.image import RESOURCE_TOPIC, ImageDelta, MetadataImage, PartitionImage, TopicImage
@@ -22,8 +24,11 @@ log = logging.getLogger("broker.replicas")
 class ReplicaManager:
     """Owns every Partition. Handlers look partitions up here and talk to them, never to the log manager."""
 
-    def __init__(self, config: BrokerConfig, node_id: int, logs: LogManager) -> None:
+    def __init__(
+        self, config: BrokerConfig, node_id: int, logs: LogManager, replication: ReplicationService | None = None
+    ) -> None:
         self.config = config
+        self._replication = replication
         self.node_id = node_id
         self.logs = logs
         self._by_name: dict[tuple[str, int], Partition] = {}
@@ -31,6 +36,10 @@ class ReplicaManager:
         self.misplaced: dict[tuple[Uuid, int], Uuid] = {}
         """Replicas whose directory the metadata does not know yet: (topic id, partition) -> directory id."""
         self._image: MetadataImage | None = None
+
+    @property
+    def _cluster(self) -> ClusterView | None:
+        return None if self._replication is None else self._replication.cluster
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_name.values())
@@ -78,6 +87,8 @@ class ReplicaManager:
     def load(self, image: MetadataImage) -> None:
         """At start: a partition object for every replica of this node in the image."""
         self._image = image
+        if self._replication is not None:
+            self._replication.on_brokers(image)
         for topic in image.topics_by_name.values():
             self._apply_topic(topic)
         for stray in self.logs:  # the topic was deleted, or moved away, while this node was down
@@ -87,12 +98,17 @@ class ReplicaManager:
     def on_image(self, image: MetadataImage, delta: ImageDelta) -> None:
         """Called by the controller's publication, before the change is answered to whoever asked for it."""
         self._image = image
+        if delta.changed_brokers and self._replication is not None:
+            self._replication.on_brokers(image)
         for gone in delta.deleted_topics:
             self._delete_topic(gone)
         for name in delta.changed_topics:
             topic = image.topics_by_name.get(name)
             if topic is not None:
                 self._apply_topic(topic)
+        if delta.changed_brokers:
+            for partition in self._by_name.values():
+                partition.on_cluster_change()
         for resource_type, name in delta.changed_configs:
             if resource_type == RESOURCE_TOPIC and name in image.topics_by_name:
                 self._apply_config(image.topics_by_name[name])
@@ -111,10 +127,14 @@ class ReplicaManager:
                 if partition is not None and partition.topic_id == topic.topic_id:
                     self._give_up(partition)
                 continue
+            if partition is not None and partition.image is image:
+                continue
             try:
                 if partition is None:
                     partition = self._open(topic, index, image)
                 partition.on_image(image)
+                if self._replication is not None:
+                    self._replication.fetchers.on_partition(partition)
                 directory_id = partition.log.log_dir.directory_id
                 if image.directory_of(self.node_id) != directory_id:
                     self.misplaced[topic.topic_id, index] = directory_id
@@ -133,7 +153,7 @@ class ReplicaManager:
         if found is None:
             self._check_not_offline(image.directory_of(self.node_id))
             found = self.logs.create(topic.name, index, topic.topic_id, self.log_config(topic.name))
-        partition = Partition(topic.name, index, topic.topic_id, self.node_id, found)
+        partition = Partition(topic.name, index, topic.topic_id, self.node_id, found, self._cluster)
         self._by_name[topic.name, index] = partition
         self._by_id[topic.topic_id, index] = partition
         return partition
@@ -160,6 +180,8 @@ class ReplicaManager:
     def _forget(self, partition: Partition) -> None:
         del self._by_name[partition.topic, partition.index]
         self._by_id.pop((partition.topic_id, partition.index), None)
+        if self._replication is not None:
+            self._replication.fetchers.remove(partition)
         partition.on_gone()
 
     def _delete_topic(self, topic: TopicImage) -> None:
@@ -182,3 +204,4 @@ class ReplicaManager:
             partition = self._by_name.get((topic.name, index))
             if partition is not None:
                 partition.log.update_config(config)
+                partition.on_cluster_change()

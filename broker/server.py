@@ -29,6 +29,7 @@ from broker.network.settings import NetworkSettings
 from broker.producer_ids import ProducerIds
 from broker.quorum_peers import QuorumPeers
 from broker.replicas import ReplicaManager
+from broker.replication.service import ReplicationService
 from config.addresses import Listener
 from config.broker import BrokerConfig
 from config.topic import LogConfig
@@ -87,6 +88,7 @@ class Broker:
         self._metadata_dir: LogDirectory | None = None
         self._registration: ControllerRegistration | None = None
         self._assignment: DirectoryAssignment | None = None
+        self._replication: ReplicationService | None = None
         self._started: list[str] = []
 
     @property
@@ -167,9 +169,13 @@ class Broker:
         self.config = controller.effective_config
         await self.logs.start(self._log_config)
         self._started.append("logs")
-        self.replicas = ReplicaManager(self.config, self.node_id, self.logs)
+        self._replication = ReplicationService(
+            self.config, self._clients, controller, channel, lambda: self.lifecycle.epoch
+        )
+        self.replicas = ReplicaManager(self.config, self.node_id, self.logs, self._replication)
         self.producer_ids = ProducerIds(self.lifecycle.allocate_producer_ids)
         self.replicas.load(self.image)
+        self._replication.start(self.replicas)
         self.logs.on_directory_failure = self._on_directory_failure
         self.groups = GroupService(self.config, self.node_id, self.replicas, self.image)
         self._started.append("groups")
@@ -284,6 +290,8 @@ class Broker:
             await self._assignment.stop()
         if "groups" in self._started:
             await self.groups.shutdown()
+        if self._replication is not None:
+            await self._replication.stop()
         if "lifecycle" in self._started:
             if asks_first:
                 await self.lifecycle.shut_down(SHUTDOWN_CONSENT_S)

@@ -106,8 +106,18 @@ EFFECTIVE: Final = frozenset(
         "producer.id.expiration.ms",
         "producer.id.expiration.check.interval.ms",
         "replica.high.watermark.checkpoint.interval.ms",
+        # replication
+        "replica.lag.time.max.ms",
+        "replica.selector.class",
+        "replica.socket.timeout.ms",
+        "replica.fetch.max.bytes",
+        "replica.fetch.wait.max.ms",
+        "replica.fetch.backoff.ms",
+        "replica.fetch.min.bytes",
+        "replica.fetch.response.max.bytes",
         # internal topics
         "offsets.topic.num.partitions",
+        "offsets.commit.timeout.ms",
         "offsets.topic.replication.factor",
         "offsets.topic.segment.bytes",
         "offsets.topic.compression.codec",

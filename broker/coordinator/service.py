@@ -78,6 +78,11 @@ class GroupService:
         """The core of the group's shard, for reads."""
         return self.shard_of(group_id).core_or_raise
 
+    def settled(self, group_id: str) -> asyncio.Future[None] | None:
+        """Done when what the group's shard has appended is committed; None if there is nothing to wait for."""
+        shard = self._shards.get(self.partition_of(group_id))
+        return None if shard is None else shard.settled()
+
     def cores(self) -> list[GroupCoordinator]:
         """All cores of this broker; COORDINATOR_LOAD_IN_PROGRESS while one is missing."""
         if self._stopped:
@@ -162,7 +167,9 @@ class GroupService:
             shard = None
         if leads and shard is None and partition is not None:
             codec = Compression(self._config.offsets_topic_compression_codec)
-            shard = self._shards[index] = Shard(partition, self._make_core, codec)
+            shard = self._shards[index] = Shard(
+                partition, self._make_core, codec, self._config.offsets_commit_timeout_ms
+            )
             shard.start()
 
     def _make_core(self) -> GroupCoordinator:

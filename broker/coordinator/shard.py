@@ -13,6 +13,7 @@ from broker.coordinator.group.config import GroupConfig
 from broker.coordinator.group.core import GroupCoordinator
 from broker.coordinator.loading import replay_log
 from broker.coordinator.records import CoordinatorRecord, encode_record
+from broker.coordinator.uncommitted import UncommittedReplies
 from broker.partition import Partition
 from controller.image import ImageDelta, MetadataImage
 from protocol.compression import Compression
@@ -55,6 +56,7 @@ class Shard:
         "_make_core",
         "_syncing",
         "_timer",
+        "_uncommitted",
         "_unsent",
         "_waiting",
         "closed",
@@ -67,6 +69,7 @@ class Shard:
         partition: Partition,
         make_core: Callable[[], GroupCoordinator],
         compression: Compression = Compression.NONE,
+        commit_timeout_ms: int = 5_000,
     ) -> None:
         self.partition = partition
         self.index = partition.index
@@ -78,6 +81,7 @@ class Shard:
         """Images that came while the log was read."""
         self._waiting: set[Answer] = set()
         self._unsent: list[Reply] = []
+        self._uncommitted = UncommittedReplies(partition, commit_timeout_ms, self._send, self._expire)
         self._syncing: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         self._failed_ms = 0
@@ -110,6 +114,7 @@ class Shard:
         """Reads the log. A log that cannot be read leaves the shard closed: its groups have no coordinator here."""
         if pause_ms:
             await asyncio.sleep(pause_ms / 1000)
+        await self._log_is_committed()
         begin = now_ms()
         self._changes.clear()
         core = self._make_core()
@@ -126,6 +131,18 @@ class Shard:
         log.info("%s: %d records replayed in %d ms", self.partition, replayed, now_ms() - begin)
         self._loading = None
         self._activate(core)
+
+    async def _log_is_committed(self) -> None:
+        """What the last coordinator told its clients may be above the high watermark that a new leader knows. It waits
+        until its followers have confirmed it, so that nothing which was told is missing."""
+        settled: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+        def on_committed(outcome: ErrorCode) -> None:
+            if not settled.done():
+                settled.set_result(outcome)
+
+        self.partition.when_committed(self.partition.log.log_end_offset, on_committed)
+        await settled
 
     def _activate(self, core: GroupCoordinator) -> None:
         self._core = core
@@ -197,6 +214,10 @@ class Shard:
         elif effects.records and self.partition.log.needs_flush(now_ms()):
             self._unsent += effects.replies
             self._syncing = asyncio.get_running_loop().create_task(self._sync())
+        elif effects.records and not self.partition.commits_at_once:
+            self._uncommitted.hold(effects.replies)
+        elif len(self._uncommitted):
+            self._uncommitted.follow(effects.replies)
         else:
             self._send(effects.replies)
         self._arm()
@@ -219,7 +240,10 @@ class Shard:
             while True:
                 covered, self._unsent = self._unsent, []
                 await self.partition.log.flush()
-                self._send(covered)
+                if not self.partition.commits_at_once:
+                    self._uncommitted.hold(covered)
+                else:
+                    self._send(covered)
                 if not self._unsent:
                     break
         except StorageError as error:
@@ -233,6 +257,17 @@ class Shard:
             self._waiting.discard(answer)
             if not answer.done():
                 answer.set_result(response)
+
+    def _expire(self, replies: Sequence[Reply]) -> None:
+        for token, _ in replies:
+            answer: Any = token
+            self._waiting.discard(answer)
+            if not answer.done():
+                answer.set_exception(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    def settled(self) -> asyncio.Future[None] | None:
+        """For reads: what the core knows may not be told before it is committed. None if it is."""
+        return self._uncommitted.settled()
 
     def _fail(self, error: Exception) -> None:
         """Nothing of what the core believes since the failed append may be told to anyone.
@@ -255,6 +290,7 @@ class Shard:
     def _refuse(self, code: ErrorCode) -> None:
         waiting, self._waiting = self._waiting, set()
         self._unsent = []
+        self._uncommitted.clear()
         for answer in waiting:
             if not answer.done():
                 answer.set_exception(ApiError(code))

@@ -39,10 +39,10 @@ def free_ports(count: int) -> list[int]:
             candidate.close()
 
 
-def answers_api_versions(port: int, timeout_s: float = 2) -> bool:
+def answers_api_versions(port: int, timeout_s: float = 2, host: str = "127.0.0.1") -> bool:
     """Whether a Kafka-speaking server answers on `port`."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
             connection.sendall(_API_VERSIONS_REQUEST)
             head = b""
             while len(head) < 10:
@@ -77,6 +77,7 @@ class ServerProcess:
     def __init__(self, name: str, command: Sequence[str], port: int, log_path: Path, ready_timeout_s: float) -> None:
         self.name = name
         self.command = list(command)
+        self.host = "127.0.0.1"
         self.port = port
         self.log_path = log_path
         self.ready_timeout_s = ready_timeout_s
@@ -86,7 +87,7 @@ class ServerProcess:
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -123,7 +124,7 @@ class ServerProcess:
         """Wait until the launched process answers."""
         begin = self._launched_at
         deadline = begin + self.ready_timeout_s
-        while not answers_api_versions(self.port):
+        while not answers_api_versions(self.port, host=self.host):
             assert self.process is not None
             if self.process.poll() is not None:
                 code, self.process = self.process.returncode, None

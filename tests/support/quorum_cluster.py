@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from support.anchor import HEAP
 from support.jars import ROOT
+from support.namespaces import Namespaces
 from support.processes import ServerFailed, ServerProcess, free_ports, wait_until, write_properties
 from support.tools import STORAGE, StockTools, java_command
 from support.wire import ask
@@ -97,8 +98,10 @@ class QuorumCluster:
         joining: Iterable[int] = (),
         extra: Mapping[str, str] | None = None,
         tools: StockTools | None = None,
+        network: Namespaces | None = None,
     ) -> None:
         self.nodes: dict[int, NodeProcess] = {}
+        hosts = {node_id: "127.0.0.1" if network is None else network.host(node_id) for node_id in nodes}
         self._joining = set(joining)
         self._static = static
         self._tools = tools
@@ -106,17 +109,22 @@ class QuorumCluster:
         controllers = [node_id for node_id, spec in nodes.items() if "controller" in spec.roles]
         voters = [node_id for node_id in controllers if node_id not in self._joining]
         quorum = {
-            "controller.quorum.voters": ",".join(f"{node_id}@127.0.0.1:{ports[node_id][-1]}" for node_id in voters)
+            "controller.quorum.voters": ",".join(
+                f"{node_id}@{hosts[node_id]}:{ports[node_id][-1]}" for node_id in voters
+            )
         }
         if not static:
-            servers = ",".join(f"127.0.0.1:{ports[node_id][-1]}" for node_id in controllers)
+            servers = ",".join(f"{hosts[node_id]}:{ports[node_id][-1]}" for node_id in controllers)
             quorum = {"controller.quorum.bootstrap.servers": servers}
         for node_id, spec in nodes.items():
             home = directory / f"node{node_id}"
-            settings = _settings(node_id, spec, home, ports[node_id]) | quorum | dict(extra or {})
-            self.nodes[node_id] = NodeProcess(node_id, spec, home, settings, ports[node_id])
+            settings = _settings(node_id, spec, home, ports[node_id], hosts[node_id]) | quorum | dict(extra or {})
+            node = self.nodes[node_id] = NodeProcess(node_id, spec, home, settings, ports[node_id])
+            node.host = hosts[node_id]
+            if network is not None:
+                node.command = network.command(node_id, node.command)
         initial = ",".join(
-            f"{node_id}@127.0.0.1:{self.nodes[node_id].controller_port}:{self.nodes[node_id].directory_id}"
+            f"{node_id}@{hosts[node_id]}:{self.nodes[node_id].controller_port}:{self.nodes[node_id].directory_id}"
             for node_id in voters
         )
         for node in self.nodes.values():
@@ -163,7 +171,7 @@ class QuorumCluster:
 
     @property
     def bootstrap_controllers(self) -> str:
-        return ",".join(f"127.0.0.1:{node.controller_port}" for node in self.running() if node.is_controller)
+        return ",".join(f"{node.host}:{node.controller_port}" for node in self.running() if node.is_controller)
 
     # What it is like
 
@@ -175,7 +183,7 @@ class QuorumCluster:
                 topics=[TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
             )
             try:
-                response = ask(node.controller_port, request, 2, timeout_s=2)
+                response = ask(node.controller_port, request, 2, timeout_s=2, host=node.host)
             except OSError:
                 continue
             assert isinstance(response, DescribeQuorumResponse)
@@ -199,17 +207,19 @@ class QuorumCluster:
 
     def brokers_known_to(self, node_id: int) -> list[int]:
         """The brokers that a broker tells its clients of."""
-        response = ask(self.nodes[node_id].port, MetadataRequest(topics=[]), 12, timeout_s=5)
+        response = ask(
+            self.nodes[node_id].port, MetadataRequest(topics=[]), 12, timeout_s=5, host=self.nodes[node_id].host
+        )
         assert isinstance(response, MetadataResponse)
         return sorted(broker.node_id for broker in response.brokers)
 
 
-def _settings(node_id: int, spec: NodeSpec, home: Path, ports: tuple[int, ...]) -> dict[str, str]:
+def _settings(node_id: int, spec: NodeSpec, home: Path, ports: tuple[int, ...], host: str) -> dict[str, str]:
     listeners = []
     if "broker" in spec.roles:
-        listeners.append(f"PLAINTEXT://127.0.0.1:{ports[0]}")
+        listeners.append(f"PLAINTEXT://{host}:{ports[0]}")
     if "controller" in spec.roles:
-        listeners.append(f"CONTROLLER://127.0.0.1:{ports[-1]}")
+        listeners.append(f"CONTROLLER://{host}:{ports[-1]}")
     return {
         "process.roles": spec.roles,
         "node.id": str(node_id),

@@ -62,9 +62,16 @@ class Wire:
             return True
 
 
-def ask(port: int, request: Message, version: int | None = None, *, timeout_s: float = TIMEOUT_S) -> Any:
+def ask(
+    port: int,
+    request: Message,
+    version: int | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    host: str = "127.0.0.1",
+) -> Any:
     """One question over a connection of its own. OSError when there is no answer."""
-    with Wire(port, timeout_s=timeout_s) as wire:
+    with Wire(port, host, timeout_s=timeout_s) as wire:
         return wire.ask(request, version)
 
 

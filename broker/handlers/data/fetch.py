@@ -14,7 +14,9 @@ from broker.clock import now_ms
 from broker.endpoints import node_endpoint
 from broker.fetch_sessions import FetchContext, FetchTarget
 from broker.handlers.data.fetch_repeat import READ_COMMITTED, RepeatedFetch, shape_of
-from broker.partition import NO_EPOCH, Partition
+from broker.partition import NO_EPOCH, AppendWaiter, Partition
+from broker.replication.leader import LeaderState
+from broker.replication.nearest import RACK_AWARE, nearest_replica
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -28,8 +30,11 @@ from protocol.messages.fetch import (
 )
 from protocol.uuids import Uuid
 from storage.errors import OffsetOutOfRange, StorageError
+from storage.log import Log
 
+FIRST_VERSION_WITH_RACK = 11
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_REPLICA_STATE = 15
 FIRST_VERSION_WITH_LEADER_ENDPOINTS = 16
 
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -40,8 +45,10 @@ def remember(
 ) -> tuple[object, RepeatedFetch | None]:
     """After a fetch that was answered at once: its shape, and if the `last` one had the same, a shorter way for those
     that follow."""
-    if ctx.api_version < FIRST_VERSION_WITH_TOPIC_IDS:
+    if ctx.api_version < FIRST_VERSION_WITH_TOPIC_IDS or replica_of(ctx, request)[0] >= 0:
         return None, None
+    if request.rack_id and ctx.broker.config.replica_selector_class == RACK_AWARE:
+        return None, None  # it may have to be sent to a nearer replica
     shape = shape_of(frame, request, ctx.api_version)
     if shape is None or shape != last:
         return shape, None
@@ -63,23 +70,59 @@ def remember(
 def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
     """Reads now; where there is less than the client wants, waits for appends until its deadline."""
     by_id = ctx.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    replica_id, _ = replica = replica_of(ctx, request)
     try:
-        context = ctx.broker.fetch_sessions.open(request, by_id, now_ms())
+        context = ctx.broker.fetch_sessions.open(request, by_id, now_ms(), privileged=replica_id >= 0)
     except ApiError as error:
         return FetchResponse(error_code=error.code)
-    reading = _Reading(ctx, request, context, by_id)
+    reading = _Reading(ctx, request, context, by_id, replica)
     answers, size, is_final = reading.read()
+    reading.is_repeated = True
     if is_final or size >= reading.min_bytes or request.max_wait_ms <= 0:
         return reading.response(answers)
     return WaitingFetch(reading, size, request.max_wait_ms).future
 
 
+def replica_of(ctx: RequestContext, request: FetchRequest) -> tuple[int, int]:
+    """Broker id and broker epoch of a follower that fetches; -1 and -1 for a consumer."""
+    if ctx.api_version >= FIRST_VERSION_WITH_REPLICA_STATE:
+        return request.replica_state.replica_id, request.replica_state.replica_epoch
+    return request.replica_id, -1
+
+
 class _Reading:
-    """Reads the partitions of one fetch, as often as it takes."""
+    """Reads the partitions of one fetch, as often as it takes.
 
-    __slots__ = ("by_id", "committed", "context", "ctx", "max_bytes", "min_bytes", "partitions")
+    A consumer reads what is committed, a follower all there is; and what a follower asks for says what it has.
+    """
 
-    def __init__(self, ctx: RequestContext, request: FetchRequest, context: FetchContext, by_id: bool) -> None:
+    __slots__ = (
+        "by_id",
+        "committed",
+        "context",
+        "ctx",
+        "is_repeated",
+        "max_bytes",
+        "min_bytes",
+        "partitions",
+        "rack",
+        "replica_epoch",
+        "replica_id",
+    )
+
+    def __init__(
+        self,
+        ctx: RequestContext,
+        request: FetchRequest,
+        context: FetchContext,
+        by_id: bool,
+        replica: tuple[int, int],
+    ) -> None:
+        self.replica_id, self.replica_epoch = replica
+        selects = ctx.broker.config.replica_selector_class == RACK_AWARE
+        self.rack = request.rack_id if selects else ""
+        self.is_repeated = False
+        """Not the first look: the follower's offsets were taken in then, and say nothing about now."""
         self.ctx = ctx
         self.context = context
         self.by_id = by_id
@@ -98,7 +141,7 @@ class _Reading:
         for target in self.context.targets:
             answer = self._read_one(target, left, is_first=size == 0)
             answers.append((target, answer))
-            if answer.error_code or answer.diverging_epoch.epoch != NO_EPOCH:
+            if answer.error_code or answer.diverging_epoch.epoch != NO_EPOCH or answer.preferred_read_replica >= 0:
                 is_final = True
             elif answer.records:
                 taken = len(answer.records)
@@ -124,7 +167,13 @@ class _Reading:
             return self._failed(index, partition, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _read_partition(self, partition: Partition, target: FetchTarget, left: int, is_first: bool) -> PartitionData:
-        log = partition.lead_or_raise(target.current_leader_epoch)
+        if self.replica_id >= 0:
+            partition.lead_or_raise(target.current_leader_epoch)
+            return self._read_for_replica(partition, target, left, is_first)
+        if self.ctx.api_version >= FIRST_VERSION_WITH_RACK:
+            log = partition.read_or_raise(target.current_leader_epoch)
+        else:
+            log = partition.lead_or_raise(target.current_leader_epoch)
         high_watermark = log.high_watermark
         stable = log.last_stable_offset
         answer = PartitionData(
@@ -135,12 +184,14 @@ class _Reading:
             aborted_transactions=[] if self.committed else None,
             records=b"",
         )
-        if target.last_fetched_epoch != NO_EPOCH:
-            epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
-            if epoch == NO_EPOCH:
-                raise OffsetOutOfRange(target.fetch_offset, log.log_start_offset, log.log_end_offset)
-            if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
-                answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        diverging = _diverging_epoch(log, target)
+        if diverging is not None:
+            answer.diverging_epoch = diverging
+            return answer
+        if self.rack and partition.leadership is not None:
+            nearest = self._nearest(partition, partition.leadership, target.fetch_offset)
+            if nearest != partition.node_id:
+                answer.preferred_read_replica = nearest
                 return answer
         self.partitions.append(partition)
         found = log.read(
@@ -156,6 +207,33 @@ class _Reading:
             answer.aborted_transactions = [
                 AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in found.aborted
             ]
+        return answer
+
+    def _nearest(self, partition: Partition, leadership: LeaderState, fetch_offset: int) -> int:
+        racks = {broker.id: broker.rack for broker in self.ctx.broker.image.unfenced_brokers}
+        return nearest_replica(leadership, partition.node_id, racks, self.rack, fetch_offset)
+
+    def _read_for_replica(self, partition: Partition, target: FetchTarget, left: int, is_first: bool) -> PartitionData:
+        """To the end of the log. The high watermark goes out as the fetch itself has moved it."""
+        log = partition.log
+        answer = PartitionData(partition_index=partition.index, aborted_transactions=None, records=b"")
+        diverging = _diverging_epoch(log, target)
+        if diverging is not None:
+            answer.diverging_epoch = diverging
+        else:
+            self.partitions.append(partition)
+            found = log.read(
+                target.fetch_offset, min(target.max_bytes, left), end_offset=log.log_end_offset, min_one=is_first
+            )
+            if found.records is not None:
+                answer.records = found.records
+            if not self.is_repeated:
+                partition.on_replica_fetch(
+                    self.replica_id, self.replica_epoch, target.fetch_offset, target.replica_log_start_offset
+                )
+        answer.high_watermark = log.high_watermark
+        answer.last_stable_offset = log.last_stable_offset
+        answer.log_start_offset = log.log_start_offset
         return answer
 
     def _failed(self, index: int, partition: Partition | None, code: ErrorCode) -> PartitionData:
@@ -198,6 +276,18 @@ class _Reading:
             )
 
 
+def _diverging_epoch(log: Log, target: FetchTarget) -> EpochEndOffset | None:
+    """Where the reader's log and this one part, if they do (KIP-595). OffsetOutOfRange if that cannot be said."""
+    if target.last_fetched_epoch == NO_EPOCH:
+        return None
+    epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
+    if epoch == NO_EPOCH or target.fetch_offset < log.log_start_offset:
+        raise OffsetOutOfRange(target.fetch_offset, log.log_start_offset, log.log_end_offset)
+    if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
 class WaitingFetch:
     """A fetch on long poll. Counts what is appended to its partitions and answers when that is enough.
 
@@ -215,13 +305,22 @@ class WaitingFetch:
         self.future: asyncio.Future[FetchResponse] = loop.create_future()
         self._timer = loop.call_later(max_wait_ms / 1000, self._try_answer, True)
         self.future.add_done_callback(self._leave)
-        for partition in self._partitions:
-            partition.waiters.add(self)
+        for waiters in self._waiters():
+            waiters.add(self)
+
+    def _waiters(self) -> list[set[AppendWaiter]]:
+        if self._reading.replica_id >= 0:
+            return [partition.replica_waiters for partition in self._partitions]
+        return [partition.waiters for partition in self._partitions]
 
     def on_append(self, partition: Partition, size: int) -> None:
         self._size += size
         if self._size >= self._reading.min_bytes:
             self._try_answer(is_due=False)
+
+    def on_progress(self, partition: Partition) -> None:
+        """More is committed; how many bytes that are, only a look can tell."""
+        self._try_answer(is_due=False)
 
     def on_gone(self, partition: Partition) -> None:
         self._try_answer(is_due=True)
@@ -237,5 +336,5 @@ class WaitingFetch:
 
     def _leave(self, _: asyncio.Future[FetchResponse]) -> None:
         self._timer.cancel()
-        for partition in self._partitions:
-            partition.waiters.discard(self)
+        for waiters in self._waiters():
+            waiters.discard(self)

@@ -15,6 +15,7 @@ from broker.api import RequestContext, handler
 from broker.clock import now_ms
 from broker.endpoints import node_endpoint
 from broker.handlers.data.produce_repeat import RepeatedProduce, common_prefix
+from broker.handlers.data.produce_wait import Uncommitted, WaitingProduce
 from broker.internal_topics import is_writable_by
 from broker.partition import Partition
 from protocol.errors import ApiError, ErrorCode
@@ -72,6 +73,7 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | A
     """Appends synchronously: the records are views of the receive buffer, gone when this returns."""
     response = ProduceResponse()
     to_flush: list[tuple[Log, PartitionProduceResponse]] = []
+    to_commit: list[Uncommitted] = []
     if request.acks not in (-1, 0, 1):
         for topic in request.topic_data:
             refused = [
@@ -88,7 +90,7 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | A
             partition: Partition | None = None
             try:
                 partition = _partition(ctx, topic, data.index, by_id)
-                result = _append(ctx, partition, data, request, now)
+                result, end_offset = _append(ctx, partition, data, request, now)
             except ApiError as error:
                 result = _refused(ctx, response, partition, data.index, error)
             except StorageError:
@@ -96,10 +98,15 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | A
             else:
                 if partition.log.needs_flush(now):
                     to_flush.append((partition.log, result))
+                if request.acks == -1 and not partition.commits_at_once:
+                    to_commit.append(Uncommitted(partition, end_offset, result))
             results.append(result)
         response.responses.append(_topic_response(topic, results))
+    committed = WaitingProduce(to_commit, response, request.timeout_ms).future if to_commit else None
     if to_flush:
-        return _flush_then_answer(ctx, request.acks, response, to_flush)
+        return _flush_then_answer(ctx, request.acks, response, to_flush, committed)
+    if committed is not None:
+        return committed
     return _answer(ctx, request.acks, response)
 
 
@@ -114,7 +121,8 @@ def _append(
     data: PartitionProduceData,
     request: ProduceRequest,
     now: int,
-) -> PartitionProduceResponse:
+) -> tuple[PartitionProduceResponse, int]:
+    """The answer if all goes well, and the offset behind the records."""
     records = data.records
     if not is_writable_by(partition.topic, ctx.client_id):
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -127,12 +135,13 @@ def _append(
         # No coordinator has begun a transaction, so none can be ongoing for this producer (KIP-890).
         raise ApiError(ErrorCode.INVALID_TXN_STATE, "There is no ongoing transaction for this producer")
     done = partition.append(records, now, acks=request.acks)
-    return PartitionProduceResponse(
+    answer = PartitionProduceResponse(
         index=data.index,
         base_offset=done.first_offset,
         log_append_time_ms=done.log_append_time,
         log_start_offset=done.log_start_offset,
     )
+    return answer, done.last_offset + 1
 
 
 def _not_stored(index: int) -> PartitionProduceResponse:
@@ -217,6 +226,7 @@ async def _flush_then_answer(
     acks: int,
     response: ProduceResponse,
     to_flush: list[tuple[Log, PartitionProduceResponse]],
+    committed: asyncio.Future[ProduceResponse] | None,
 ) -> ProduceResponse | None:
     """`flush.messages` is due: what cannot be synced is not acknowledged."""
     outcomes = await asyncio.gather(*(log.flush() for log, _ in to_flush), return_exceptions=True)
@@ -226,4 +236,6 @@ async def _flush_then_answer(
             result.base_offset = -1
         elif isinstance(outcome, BaseException):
             raise outcome
+    if committed is not None:
+        return await committed
     return _answer(ctx, acks, response)

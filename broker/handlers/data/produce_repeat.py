@@ -132,7 +132,7 @@ class RepeatedProduce:
         if size <= HEADER_SIZE or end != len(frame) - 3 or frame[start + _ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL:
             return None
         partition = self._partition
-        if not partition.commits_at_once or partition.log.rules.flushes:
+        if (self._acks == -1 and not partition.commits_at_once) or partition.log.rules.flushes:
             return None
         (correlation_id,) = _CORRELATION.unpack_from(frame, 4)
         try:

@@ -6,6 +6,9 @@ stable (KIP-447) · 8 several groups (KIP-709) · 9 member id and epoch (KIP-848
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+
 from broker.api import RequestContext, handler
 from broker.clock import now_ms
 from protocol.errors import ApiError, ErrorCode
@@ -30,7 +33,24 @@ INVALID_OFFSET = -1
 
 
 @handler(OffsetFetchRequest)
-def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def offset_fetch(
+    ctx: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    """Only what is committed is told: an offset that was read must not be lost with the coordinator."""
+    several = ctx.api_version >= FIRST_VERSION_WITH_GROUPS
+    groups = [group.group_id for group in request.groups] if several else [request.group_id]
+    unsettled = [one for group_id in groups if (one := ctx.broker.groups.settled(group_id)) is not None]
+    return _offset_fetch_later(ctx, request, unsettled) if unsettled else _offset_fetch(ctx, request)
+
+
+async def _offset_fetch_later(
+    ctx: RequestContext, request: OffsetFetchRequest, unsettled: list[asyncio.Future[None]]
+) -> OffsetFetchResponse:
+    await asyncio.wait(unsettled)
+    return _offset_fetch(ctx, request)
+
+
+def _offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if ctx.api_version >= FIRST_VERSION_WITH_GROUPS:
         return OffsetFetchResponse(groups=[_fetch(ctx, group, request.require_stable) for group in request.groups])
     topics = None

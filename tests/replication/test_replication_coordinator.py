@@ -1,0 +1,147 @@
+"""The group coordinator on a replicated topic: nobody is told of what is not committed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.group_requests import commit, fetch
+from support.logs import log_config
+
+from broker.coordinator.group.base import Client
+from broker.coordinator.group.config import GroupConfig
+from broker.coordinator.group.core import GroupCoordinator
+from broker.coordinator.shard import Shard
+from broker.partition import Partition
+from broker.replication.cluster import ClusterView
+from broker.replication.leader import IsrChange
+from controller.image import EMPTY_IMAGE, PartitionImage
+from protocol.errors import ApiError, ErrorCode
+from protocol.uuids import Uuid
+from storage.log import Log
+
+NODE, FOLLOWER = 1, 2
+CLIENT = Client("test", "/127.0.0.1", 9)
+
+
+class NoController:
+    def submit(self, partition: Partition, change: IsrChange) -> None:
+        raise AssertionError(f"{change} was not to be expected")
+
+
+def new_core() -> GroupCoordinator:
+    return GroupCoordinator(
+        GroupConfig(classic_initial_rebalance_delay_ms=0), EMPTY_IMAGE, random.Random(4), lambda: str(uuid.uuid4())
+    )
+
+
+def image(leader: int, epoch: int) -> PartitionImage:
+    return PartitionImage(
+        replicas=(NODE, FOLLOWER), isr=(NODE, FOLLOWER), leader=leader, leader_epoch=epoch, partition_epoch=epoch
+    )
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Partition:
+    log = Log.open(str(tmp_path / "o-0"), "__consumer_offsets", 0, log_config(cleanup_policy=frozenset(("compact",))))
+    cluster = ClusterView(10_000, NoController(), lambda: 11)
+    cluster.eligible = {NODE: 11, FOLLOWER: 12}
+    made = Partition("__consumer_offsets", 0, Uuid.random(), NODE, log, cluster)
+    made.on_image(image(NODE, 1))
+    return made
+
+
+def follower_has(partition: Partition, offset: int | None = None) -> None:
+    end = partition.log.log_end_offset if offset is None else offset
+    partition.on_replica_fetch(FOLLOWER, 12, end, 0)
+
+
+def committing(group: str, offset: int) -> Any:
+    request = commit(group, "orders", offset=offset)
+    return lambda core, now, token: core.offset_commit(now, token, request, CLIENT)
+
+
+def committed(shard: Shard, group: str) -> int:
+    (asked,) = fetch(group, topics={"orders": [0]}).groups
+    answer = shard.core_or_raise.offset_fetch(0, asked, require_stable=False)
+    return answer.topics[0].partitions[0].committed_offset
+
+
+async def test_a_commit_is_answered_when_the_followers_have_it(partition: Partition) -> None:
+    shard = Shard(partition, new_core)
+    shard.start()
+    answer = shard.write(committing("g", 5))
+    settled = shard.settled()
+    assert not answer.done()
+    assert settled is not None and not settled.done()
+    follower_has(partition)
+    assert answer.done() and answer.result().topics[0].partitions[0].error_code == 0
+    assert settled.done()
+    assert shard.settled() is None
+    assert committed(shard, "g") == 5
+    shard.close(ErrorCode.NOT_COORDINATOR)
+
+
+async def test_answers_keep_their_order(partition: Partition) -> None:
+    shard = Shard(partition, new_core)
+    shard.start()
+    first = shard.write(committing("g", 1))
+    between = partition.log.log_end_offset
+    second = shard.write(committing("g", 2))
+    follower_has(partition, between)
+    assert first.done() and not second.done()
+    follower_has(partition)
+    assert second.done()
+    shard.close(ErrorCode.NOT_COORDINATOR)
+
+
+async def test_a_commit_that_takes_too_long_is_given_up(partition: Partition) -> None:
+    shard = Shard(partition, new_core, commit_timeout_ms=20)
+    shard.start()
+    answer = shard.write(committing("g", 1))
+    await asyncio.wait([answer], timeout=5)
+    assert isinstance(answer.exception(), ApiError)
+    assert answer.exception().code is ErrorCode.COORDINATOR_NOT_AVAILABLE  # type: ignore[union-attr]
+    later = shard.write(committing("g", 2))
+    follower_has(partition)
+    assert later.done() and later.exception() is None
+    shard.close(ErrorCode.NOT_COORDINATOR)
+
+
+async def test_a_lost_leadership_is_told_to_those_who_wait(partition: Partition) -> None:
+    shard = Shard(partition, new_core)
+    shard.start()
+    answer = shard.write(committing("g", 1))
+    settled = shard.settled()
+    partition.on_image(image(FOLLOWER, 2))
+    shard.close(ErrorCode.NOT_COORDINATOR)
+    assert isinstance(answer.exception(), ApiError)
+    assert settled is not None and settled.done()
+
+
+async def test_a_new_coordinator_waits_until_its_log_is_committed(partition: Partition) -> None:
+    """The last one may have told of offsets above the high watermark that the new leader knows."""
+    shard = Shard(partition, new_core)
+    shard.start()
+    told = shard.write(committing("g", 7))
+    follower_has(partition)
+    assert told.done()
+    unknown = shard.write(committing("g", 8))  # in the log, but not committed in this epoch
+    partition.on_image(image(FOLLOWER, 2))
+    shard.close(ErrorCode.NOT_COORDINATOR)
+    assert unknown.done()
+    partition.on_image(image(NODE, 3))
+    again = Shard(partition, new_core)
+    again.start()
+    await asyncio.sleep(0)
+    with pytest.raises(ApiError) as loading:
+        _ = again.core_or_raise
+    assert loading.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    follower_has(partition)
+    await again.settle()
+    assert committed(again, "g") == 8
+    again.close(ErrorCode.NOT_COORDINATOR)
