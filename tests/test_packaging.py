@@ -77,7 +77,8 @@ def image(tmp_path: Path) -> Iterator[ImageProcess]:
 
 
 def compose_health_check() -> str:
-    script = COMPOSE.partition("- |\n")[2].partition("      interval:")[0]
+    """The script that every service's health check is an alias of: the indented lines behind the `python -c`."""
+    (script,) = re.findall(r"- -c\n    - \|\n((?: {6}.*\n)+)", COMPOSE)
     return "\n".join(line.strip() for line in script.splitlines())
 
 
