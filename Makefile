@@ -60,6 +60,7 @@ $(STAMPS)/venv:
 
 $(STAMPS)/run: $(STAMPS)/venv pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@$(BIN)/python -m compileall -q broker cli config controller protocol storage  # the first start is as fast as the next
 	@touch $@
 
 $(STAMPS)/test: $(STAMPS)/venv pyproject.toml
