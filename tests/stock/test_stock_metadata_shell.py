@@ -24,7 +24,8 @@ TOPIC = "shell.a"
 SETTING = ("retention.ms", "1234567")
 WHERE = (f"/image/topics/byName/{TOPIC}", f"/image/configs/TOPIC:{TOPIC}")
 ATTEMPTS = 8
-LOG = "__cluster_metadata-0/00000000000000000000.log"
+METADATA = "__cluster_metadata-0"
+LOG = f"{METADATA}/00000000000000000000.log"
 
 
 def create(port: int, name: str) -> None:
@@ -34,7 +35,13 @@ def create(port: int, name: str) -> None:
 
 
 def snapshots(data_dir: Path) -> list[Path]:
-    return sorted((data_dir / "__cluster_metadata-0").glob("*.checkpoint"))
+    return sorted((data_dir / METADATA).glob("*.checkpoint"))
+
+
+def copied(data_dir: Path, to: Path) -> Path:
+    """Of a node that runs: stopping it would change what the log says. The tool wants the lock of what it reads."""
+    shutil.copytree(data_dir / METADATA, to / METADATA)
+    return to
 
 
 def shown(file: Path, *where: str) -> str:
@@ -60,14 +67,11 @@ def test_the_shell_shows_the_same_of_both(anchor: AnchorKafka, tmp_path: Path) -
         for number in range(10):
             create(broker.port, f"filler-{number}")
         wait_until(lambda: snapshots(broker.data_dir)[-1:] > before[-1:], 10, "a snapshot with the topic in it")
-        broker.stop()
+        ours = copied(broker.data_dir, tmp_path / "copy of ours")
     finally:
         broker.close()
     create(anchor.port, TOPIC)
-    copy = tmp_path / "theirs" / LOG
-    copy.parent.mkdir(parents=True)
-    shutil.copy(anchor.data_dir / LOG, copy)  # the tool wants the lock of the directory it reads from
-    theirs = shown(copy, *WHERE)
+    theirs = shown(copied(anchor.data_dir, tmp_path / "copy of theirs") / LOG, *WHERE)
     assert theirs.count("PartitionRegistration(replicas=[1]") == 2 and SETTING[1] in theirs, theirs
-    assert shown(broker.data_dir / LOG, *WHERE) == theirs
-    assert shown(snapshots(broker.data_dir)[-1], *WHERE) == theirs
+    assert shown(ours / LOG, *WHERE) == theirs
+    assert shown(snapshots(ours)[-1], *WHERE) == theirs
