@@ -6,7 +6,7 @@ last the cases that want the machine for themselves.
 
 from __future__ import annotations
 
-from bench.cases import consume, floor, groups, latency, partitions, produce, python_client, spark, startup
+from bench.cases import consume, floor, groups, latency, partitions, produce, python_client, quorum, spark, startup
 from bench.model import Case
 
 CASES: tuple[Case, ...] = (
@@ -20,4 +20,5 @@ CASES: tuple[Case, ...] = (
     *floor.CASES,
     *startup.AFTER_LOAD,
     *partitions.CASES,
+    *quorum.CASES,
 )

@@ -17,8 +17,8 @@
 6. Where a peer is to be found: ``node.endpoints_of(peer)``; empty for bootstrap servers (ids below -1), whose
    addresses the driver has: ``bootstrap_index(peer)`` is the position in its list.
 7. Records of batches lie densely: control record ``i`` of a batch has the offset ``base_offset + i``.
-8. ADDED: a ``RaftError`` other than ``NotLeader`` out of ``step`` ends this node's part in the quorum, as a failed disk
-   does: what is committed contradicts itself, or the core is broken. Nobody may go on with it; one line in the log.
+8. A ``RaftError`` other than ``NotLeader`` out of ``step`` ends this node's part in the quorum, as a failed disk does:
+   what is committed contradicts itself, or the core is broken. Nobody may go on with it; one line in the log.
 """
 
 from __future__ import annotations

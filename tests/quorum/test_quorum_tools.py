@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from support.processes import wait_until
 from support.quorum_cluster import CLUSTER_ID, NodeSpec, QuorumCluster, combined
-from support.tools import CLUSTER, FEATURES, METADATA_QUORUM, StockTools, ToolResult
+from support.tools import CLUSTER, CONFIGS, FEATURES, METADATA_QUORUM, StockTools, ToolResult
 
 pytestmark = pytest.mark.stock
 
@@ -87,6 +87,39 @@ def test_controllers_tell_of_themselves(cluster: QuorumCluster, stock_tools: Sto
     assert features.code == 0 and re.search(r"kraft\.version.*FinalizedVersionLevel: 1\b", features.out)
 
 
+@pytest.mark.parametrize("by", ["--bootstrap-server", "--bootstrap-controller"])
+def test_a_brokers_own_setting_goes_before_the_default_of_all(
+    cluster: QuorumCluster, stock_tools: StockTools, by: str
+) -> None:
+    cluster.await_leader()
+    at = (by, cluster.bootstrap if by == "--bootstrap-server" else cluster.bootstrap_controllers)
+
+    def change(who: tuple[str, ...], *what: str) -> None:
+        result = stock_tools.run(CONFIGS, *at, "--entity-type", "brokers", *who, "--alter", *what)
+        assert result.code == 0 and result.out.startswith("Completed updating"), result
+
+    def synonyms(broker: int) -> str:
+        """As that broker says: in the order of precedence."""
+        who = ("--entity-type", "brokers", "--entity-name", str(broker), "--describe", "--all")
+        result = stock_tools.run(CONFIGS, "--bootstrap-server", cluster.nodes[broker].bootstrap, *who)
+        assert result.code == 0, result
+        (line,) = [line.strip() for line in result.lines if line.strip().startswith("log.cleaner.threads=")]
+        return line.split(" ", 1)[0] + " " + line[line.index("synonyms=") :]
+
+    static = "DEFAULT_CONFIG:log.cleaner.threads=1}"
+    everywhere = f"DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.threads=2, {static}"
+    change(("--entity-default",), "--add-config", "log.cleaner.threads=2")
+    change(("--entity-name", "2"), "--add-config", "log.cleaner.threads=1")
+    own = f"log.cleaner.threads=1 synonyms={{DYNAMIC_BROKER_CONFIG:log.cleaner.threads=1, {everywhere}"
+    wait_until(lambda: synonyms(2) == own, 10, f"broker 2 has its own; it says {synonyms(2)}")
+    others = f"log.cleaner.threads=2 synonyms={{{everywhere}"
+    wait_until(lambda: synonyms(1) == others, 10, f"broker 1 has the default; it says {synonyms(1)}")
+    change(("--entity-name", "2"), "--delete-config", "log.cleaner.threads")
+    wait_until(lambda: synonyms(2) == others, 10, "broker 2 has the default")
+    change(("--entity-default",), "--delete-config", "log.cleaner.threads")
+    wait_until(lambda: synonyms(2) == f"log.cleaner.threads=1 synonyms={{{static}", 10, "nothing dynamic is left")
+
+
 def test_a_controller_is_added_and_others_removed(cluster: QuorumCluster, quorum_tool: QuorumTool) -> None:
     joining = cluster.nodes[JOINING]
     added = quorum_tool.run("--command-config", str(joining.properties_path), "add-controller")
@@ -108,6 +141,23 @@ def test_a_controller_is_added_and_others_removed(cluster: QuorumCluster, quorum
     back = quorum_tool.run("--command-config", str(node.properties_path), "add-controller")
     assert back.code == 0, back
     assert quorum_tool.voters() == [1, 2, 3, JOINING]
+
+
+def test_a_stopped_broker_is_unregistered_and_registers_again(cluster: QuorumCluster, stock_tools: StockTools) -> None:
+    gone = next(node_id for node_id in (1, 2, 3) if node_id != cluster.await_leader())
+    left = [node_id for node_id in (1, 2, 3) if node_id != gone]
+    assert cluster.nodes[gone].terminate() == 0
+    at = ("--bootstrap-server", cluster.bootstrap)
+    listed = stock_tools.run(CLUSTER, "list-endpoints", *at, "--include-fenced-brokers")
+    assert [int(line.split()[0]) for line in listed.lines[1:]] == [1, 2, 3], "stopped, and still registered"
+    unregistered = stock_tools.run(CLUSTER, "unregister", *at, "--id", str(gone))
+    assert (unregistered.code, unregistered.out) == (0, f"Broker {gone} is no longer registered.\n"), unregistered
+    listed = stock_tools.run(CLUSTER, "list-endpoints", *at, "--include-fenced-brokers")
+    assert [int(line.split()[0]) for line in listed.lines[1:]] == left
+    again = stock_tools.run(CLUSTER, "unregister", *at, "--id", str(gone))
+    assert "BrokerIdNotRegisteredException" in again.out + again.err, again
+    cluster.start([gone])
+    wait_until(lambda: all(cluster.brokers_known_to(one) == [1, 2, 3] for one in left), 20, "it is back")
 
 
 def _removed(quorum_tool: QuorumTool, cluster: QuorumCluster, node_id: int) -> ToolResult:

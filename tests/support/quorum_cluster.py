@@ -14,7 +14,7 @@ from support.anchor import HEAP
 from support.jars import ROOT
 from support.namespaces import Namespaces
 from support.processes import ServerFailed, ServerProcess, free_ports, wait_until, write_properties
-from support.tools import STORAGE, StockTools, java_command
+from support.tools import STORAGE, StockTools, java_command, run_process
 from support.wire import ask
 
 from cli.main import main as barnabas
@@ -143,8 +143,8 @@ class QuorumCluster:
             if code != 0:
                 raise ServerFailed(f"formatting {node.name} failed: {output.getvalue()}")
         else:
-            assert self._tools is not None, "nodes of Apache Kafka are formatted with its own tool"
-            result = self._tools.run(STORAGE, *arguments)
+            run = self._tools.run if self._tools is not None else run_process
+            result = run(STORAGE, *arguments)
             if result.code != 0:
                 raise ServerFailed(f"formatting {node.name} failed: {result.out}{result.err}")
 
