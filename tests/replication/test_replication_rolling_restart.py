@@ -111,4 +111,6 @@ def test_no_error_reaches_the_application(cluster: QuorumCluster, jvm: JavaGatew
         assert [found[offset] for offset in sorted(found)] == values
     pauses = [max(later - earlier for earlier, later in pairwise(times)) for times in sender.acknowledged.values()]
     goal = "within" if max(pauses) < PAUSE_GOAL_S else "MISSES"
-    print(f"\n{total} records, longest pause of a partition {max(pauses):.2f} s ({goal} the goal of {PAUSE_GOAL_S:.0f} s)")
+    print(
+        f"\n{total} records, longest pause of a partition {max(pauses):.2f} s ({goal} the goal of {PAUSE_GOAL_S:.0f} s)"
+    )
