@@ -84,9 +84,13 @@ class Repeat(Protocol):
         """The response frame, or None if this request is not such a one."""
 
 
-RememberFunction = Callable[["RequestContext", memoryview, Any, object], tuple[object, Repeat | None]]
-"""Called after a request was answered at once, with what the last such call returned first: what two requests must
-have in common to be alike."""
+class Repetition(NamedTuple):
+    """How an API offers that way. The connection asks for it when two requests in a row were alike."""
+
+    common: Callable[[RequestContext, memoryview, Any], object]
+    """What two requests must share to be alike; None if this one is not worth it."""
+    make: Callable[[RequestContext, Any, Any], Repeat | None]
+    """The way for requests with that in common, made from the last of them; None if there is none at present."""
 
 
 class HandlerEntry(NamedTuple):
@@ -98,7 +102,7 @@ class HandlerEntry(NamedTuple):
     max_version: int
     advertised_min_version: int
     """May be lower than min_version: KAFKA-18659, librdkafka wants to see Produce from version 0 on."""
-    remember: RememberFunction | None = None
+    repetition: Repetition | None = None
 
 
 HANDLERS: dict[int, HandlerEntry] = {}
@@ -114,10 +118,10 @@ def handler(
     min_version: int | None = None,
     max_version: int | None = None,
     advertised_min_version: int | None = None,
-    remember: RememberFunction | None = None,
+    repetition: Repetition | None = None,
 ) -> Callable[[_Handler], _Handler]:
     """Registers a handler for all stable versions of `request`, or for those between the given ones."""
-    return _register(HANDLERS, request, min_version, max_version, advertised_min_version, remember)
+    return _register(HANDLERS, request, min_version, max_version, advertised_min_version, repetition)
 
 
 def controller_handler(request: type[Message]) -> Callable[[_Handler], _Handler]:
@@ -131,7 +135,7 @@ def _register(
     min_version: int | None,
     max_version: int | None,
     advertised_min_version: int | None,
-    remember: RememberFunction | None,
+    repetition: Repetition | None,
 ) -> Callable[[_Handler], _Handler]:
     lowest = request.MIN_VERSION if min_version is None else min_version
     stable = request.MAX_VERSION - 1 if request.UNSTABLE else request.MAX_VERSION
@@ -142,7 +146,7 @@ def _register(
         if key in handlers:
             raise RuntimeError(f"two handlers for {request.__name__}: {handlers[key].function} and {function}")
         advertised = lowest if advertised_min_version is None else advertised_min_version
-        handlers[key] = HandlerEntry(request, function, lowest, highest, advertised, remember)
+        handlers[key] = HandlerEntry(request, function, lowest, highest, advertised, repetition)
         return function
 
     return register

@@ -139,10 +139,7 @@ class Partition:
         if image is None or image.leader != self.node_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if current_leader_epoch != NO_EPOCH:
-            if current_leader_epoch < image.leader_epoch:
-                raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
-            if current_leader_epoch > image.leader_epoch:
-                raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+            _check_epoch(current_leader_epoch, image.leader_epoch)
         return self.log
 
     def read_or_raise(self, current_leader_epoch: int = NO_EPOCH) -> Log:
@@ -152,10 +149,7 @@ class Partition:
         if image is None:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if current_leader_epoch != NO_EPOCH:
-            if current_leader_epoch < image.leader_epoch:
-                raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
-            if current_leader_epoch > image.leader_epoch:
-                raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+            _check_epoch(current_leader_epoch, image.leader_epoch)
         return self.log
 
     def on_follower_progress(self) -> None:
@@ -330,3 +324,11 @@ class Partition:
         """Answers every waiting fetch with what is true now: another leader, another epoch, an error."""
         for waiter in (*self.waiters, *self.replica_waiters):
             waiter.on_gone(self)
+
+
+def _check_epoch(known: int, leader_epoch: int) -> None:
+    """Whoever names an epoch follows that leader and no other (KIP-320)."""
+    if known < leader_epoch:
+        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
+    if known > leader_epoch:
+        raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)

@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from broker.api import Repeat, RequestContext
+from broker.api import Repeat, Repetition, RequestContext
 from broker.network.frames import FrameReader
 from broker.network.routes import Route
 from broker.network.transport import Part, Transport
@@ -211,8 +211,8 @@ class Connection:
                     self._wait_for_turn(route, correlation_id, parts)
                 else:
                     self.transport.send(parts)
-                if route.remember is not None:
-                    self._repeated, self._repeat = route.remember(context, frame, request, self._repeated)
+                if route.repetition is not None:
+                    self._learn(route.repetition, context, frame, request)
             elif result is not None:
                 future = asyncio.ensure_future(result)
                 slot = Slot(self, route, correlation_id, cost)
@@ -226,6 +226,14 @@ class Connection:
             failure = self._failure(route, correlation_id, error)
             if failure is not None:
                 self._wait_for_turn(route, correlation_id, failure)
+
+    def _learn(self, repetition: Repetition, context: RequestContext, frame: memoryview, request: Message) -> None:
+        """Two requests in a row that are alike earn a shorter way for those that follow."""
+        common = repetition.common(context, frame, request)
+        if common is None or common != self._repeated:
+            self._repeated, self._repeat = common, None
+        elif self._repeat is None:
+            self._repeat = repetition.make(context, request, common)
 
     def _wait_for_turn(self, route: Route, correlation_id: int, parts: list[Part]) -> None:
         slot = Slot(self, route, correlation_id, 0)

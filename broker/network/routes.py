@@ -30,7 +30,7 @@ class Route:
         "api_key",
         "function",
         "keeps_request",
-        "remember",
+        "repetition",
         "request",
         "response_version",
         "version",
@@ -42,7 +42,7 @@ class Route:
         self.response_version = response_version
         self.request = entry.request
         self.function: HandlerFunction = entry.function
-        self.remember = entry.remember
+        self.repetition = entry.repetition
         self.keeps_request = inspect.iscoroutinefunction(entry.function)
         """A coroutine starts after the receive buffer was given to others, so it gets a copy of its request."""
         self._pack: Callable[[int, int], bytes] = (

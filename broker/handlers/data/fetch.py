@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.api import RequestContext, handler
+from broker.api import Repetition, RequestContext, handler
 from broker.clock import now_ms
 from broker.endpoints import node_endpoint
 from broker.fetch_sessions import FetchContext, FetchTarget
-from broker.handlers.data.fetch_repeat import READ_COMMITTED, RepeatedFetch, shape_of
+from broker.handlers.data.fetch_repeat import READ_COMMITTED, RepeatedFetch, Shape, shape_of
 from broker.partition import NO_EPOCH, AppendWaiter, Partition
 from broker.replication.leader import LeaderState
 from broker.replication.nearest import RACK_AWARE, nearest_replica
@@ -40,33 +40,30 @@ FIRST_VERSION_WITH_LEADER_ENDPOINTS = 16
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def remember(
-    ctx: RequestContext, frame: memoryview, request: FetchRequest, last: object
-) -> tuple[object, RepeatedFetch | None]:
-    """After a fetch that was answered at once: its shape, and if the `last` one had the same, a shorter way for those
-    that follow."""
+def shape(ctx: RequestContext, frame: memoryview, request: FetchRequest) -> Shape | None:
     if ctx.api_version < FIRST_VERSION_WITH_TOPIC_IDS or replica_of(ctx, request)[0] >= 0:
-        return None, None
+        return None
     if request.rack_id and ctx.broker.config.replica_selector_class == RACK_AWARE:
-        return None, None  # it may have to be sent to a nearer replica
-    shape = shape_of(frame, request, ctx.api_version)
-    if shape is None or shape != last:
-        return shape, None
+        return None  # it may have to be sent to a nearer replica
+    return shape_of(frame, request, ctx.api_version)
+
+
+def repeated(ctx: RequestContext, request: FetchRequest, shape: Shape) -> RepeatedFetch | None:
     topic_id, index = request.topics[0].topic_id, request.topics[0].partitions[0].partition
     session, target = None, None
     try:
         partition = ctx.broker.replicas.partition_by_id(topic_id, index)
     except ApiError:
-        return None, None
+        return None
     if request.session_id:
         session = ctx.broker.fetch_sessions.find(request.session_id)
         target = None if session is None else session.partitions.get((topic_id, index))
         if target is None:
-            return None, None
-    return shape, RepeatedFetch(ctx, request, shape, partition, session, target)
+            return None
+    return RepeatedFetch(ctx, request, shape, partition, session, target)
 
 
-@handler(FetchRequest, remember=remember)
+@handler(FetchRequest, repetition=Repetition(shape, repeated))
 def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
     """Reads now; where there is less than the client wants, waits for appends until its deadline."""
     by_id = ctx.api_version >= FIRST_VERSION_WITH_TOPIC_IDS

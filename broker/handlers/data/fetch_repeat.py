@@ -24,7 +24,6 @@ from protocol.varint import encode_uvarint
 from storage.errors import OffsetOutOfRange, StorageError
 
 READ_COMMITTED = 1
-CONSUMER = -1  # in place of a replica's id
 
 _AFTER_CORRELATION = 8  # API key, version, correlation id
 _HEAD = Struct(">hh")
@@ -38,11 +37,23 @@ _RECORDS = b"\x51\x52\x53\x54\x55"
 
 
 class Shape(NamedTuple):
-    """The bytes of a fetch of one partition around what changes between two of them."""
+    """The bytes of a fetch of one partition around what changes between two of them, and where those stand."""
 
     before_epoch: bytes
     before_offset: bytes
     rest: bytes
+    epoch_at: int
+    offset_at: int
+
+    def fits(self, frame: memoryview) -> bool:
+        before_epoch, before_offset, rest, epoch_at, offset_at = self
+        after_offset = offset_at + 8
+        return (
+            len(frame) == after_offset + len(rest)
+            and frame[_AFTER_CORRELATION:epoch_at] == before_epoch
+            and frame[epoch_at + 4 : offset_at] == before_offset
+            and frame[after_offset:] == rest
+        )
 
 
 def shape_of(frame: memoryview, request: FetchRequest, version: int) -> Shape | None:
@@ -50,8 +61,7 @@ def shape_of(frame: memoryview, request: FetchRequest, version: int) -> Shape | 
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1 or request.forgotten_topics_data:
         return None
     partition = request.topics[0].partitions[0]
-    is_consumer = request.replica_id == CONSUMER and request.replica_state.replica_id == CONSUMER
-    if not is_consumer or request.session_epoch == INITIAL_EPOCH or partition.last_fetched_epoch != NO_EPOCH:
+    if request.session_epoch == INITIAL_EPOCH or partition.last_fetched_epoch != NO_EPOCH:
         return None
     kept = request.session_epoch, partition.fetch_offset
     request.session_epoch, partition.fetch_offset = _MARK_32, _MARK_64
@@ -65,20 +75,10 @@ def shape_of(frame: memoryview, request: FetchRequest, version: int) -> Shape | 
         bytes(frame[_AFTER_CORRELATION:start]) + body[:epoch_at],
         body[epoch_at + 4 : offset_at],
         body[offset_at + 8 :],
+        start + epoch_at,
+        start + offset_at,
     )
-    return shape if _fits(shape, frame) else None
-
-
-def _fits(shape: Shape, frame: memoryview) -> bool:
-    """Whether the frame is of this shape: an unknown tagged field, say, stands elsewhere after encoding."""
-    epoch_at = _AFTER_CORRELATION + len(shape.before_epoch)
-    offset_at = epoch_at + 4 + len(shape.before_offset)
-    return (
-        len(frame) == offset_at + 8 + len(shape.rest)
-        and frame[_AFTER_CORRELATION:epoch_at] == shape.before_epoch
-        and frame[epoch_at + 4 : offset_at] == shape.before_offset
-        and frame[offset_at + 8 :] == shape.rest
-    )
+    return shape if shape.fits(frame) else None  # an unknown tagged field, say, stands elsewhere after encoding
 
 
 class RepeatedFetch:
@@ -86,18 +86,15 @@ class RepeatedFetch:
 
     __slots__ = (
         "_committed",
-        "_epoch_at",
         "_head",
         "_leader_epoch",
         "_max_bytes",
         "_min_bytes",
-        "_offset_at",
         "_pack",
         "_partition",
         "_session",
         "_sessions",
         "_shape",
-        "_size",
         "_tail",
         "_target",
         "is_stale",
@@ -115,9 +112,6 @@ class RepeatedFetch:
         wanted = request.topics[0].partitions[0]
         self._head = _HEAD.pack(context.api_key, context.api_version)
         self._shape = shape
-        self._epoch_at = _AFTER_CORRELATION + len(shape.before_epoch)
-        self._offset_at = self._epoch_at + 4 + len(shape.before_offset)
-        self._size = self._offset_at + 8 + len(shape.rest)
         self._partition = partition
         self._session = session
         self._target = target
@@ -163,22 +157,19 @@ class RepeatedFetch:
 
     def answer(self, frame: memoryview) -> list[Part] | None:
         """The parts of the response frame, or None: not such a request, or not such an answer."""
-        shape, epoch_at, offset_at = self._shape, self._epoch_at, self._offset_at
-        if (
-            len(frame) != self._size
-            or frame[:4] != self._head
-            or frame[_AFTER_CORRELATION:epoch_at] != shape.before_epoch
-            or frame[epoch_at + 4 : offset_at] != shape.before_offset
-            or frame[offset_at + 8 :] != shape.rest
-        ):
+        shape = self._shape
+        if frame[:4] != self._head or not shape.fits(frame):
             return None
-        (epoch,) = _INT32.unpack_from(frame, epoch_at)
-        (offset,) = _INT64.unpack_from(frame, offset_at)
+        (epoch,) = _INT32.unpack_from(frame, shape.epoch_at)
+        (offset,) = _INT64.unpack_from(frame, shape.offset_at)
         session = self._session
         if session is None:
             if epoch != FINAL_EPOCH:
                 return None
-        elif epoch != session.epoch or len(session.partitions) != 1 or not self._sessions.holds(session):
+        elif not self._sessions.holds(session):
+            self.is_stale = True
+            return None
+        elif epoch != session.epoch or len(session.partitions) != 1:
             return None
         partition = self._partition
         try:

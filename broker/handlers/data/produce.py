@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from broker.api import RequestContext, handler
+from broker.api import Repetition, RequestContext, handler
 from broker.clock import now_ms
 from broker.endpoints import node_endpoint
-from broker.handlers.data.produce_repeat import RepeatedProduce, common_prefix
+from broker.handlers.data.produce_repeat import RepeatedProduce, answers_at_once, common_prefix
 from broker.handlers.data.produce_wait import Uncommitted, WaitingProduce
 from broker.internal_topics import is_writable_by
 from broker.partition import Partition
@@ -31,14 +31,12 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.records import HEADER_SIZE
+from protocol.records.header import ATTRIBUTES_LOW_BYTE, TRANSACTIONAL_FLAG
 from storage.errors import InvalidRecords, StorageError
 from storage.log import Log
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_LEADER = 10
-
-_ATTRIBUTES_LOW_BYTE = 22
-_TRANSACTIONAL = 0x10
 
 # The log looked into the batch and refused it: its start offset goes with the error, as in Kafka.
 _RECORD_ERRORS = (
@@ -49,26 +47,19 @@ _RECORD_ERRORS = (
 )
 
 
-def remember(
-    ctx: RequestContext, frame: memoryview, request: ProduceRequest, last: object
-) -> tuple[object, RepeatedProduce | None]:
-    """After a request that went well: what it has in common with the next one, and if it was like the `last` one
-    already, a shorter way for those that follow."""
-    prefix = common_prefix(ctx, frame, request)
-    if prefix is None or prefix != last:
-        return prefix, None
+def repeated(ctx: RequestContext, request: ProduceRequest, prefix: bytes) -> RepeatedProduce | None:
     topic = request.topic_data[0]
     by_id = ctx.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     try:
         partition = _partition(ctx, topic, topic.partition_data[0].index, by_id)
     except ApiError:
-        return None, None
-    if not is_writable_by(partition.topic, ctx.client_id):
-        return None, None
-    return prefix, RepeatedProduce(ctx, request, prefix, partition, _refused_alone)
+        return None
+    if not is_writable_by(partition.topic, ctx.client_id) or not answers_at_once(partition, request.acks):
+        return None
+    return RepeatedProduce(ctx, request, prefix, partition, _refused_alone)
 
 
-@handler(ProduceRequest, advertised_min_version=0, remember=remember)
+@handler(ProduceRequest, advertised_min_version=0, repetition=Repetition(common_prefix, repeated))
 def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Appends synchronously: the records are views of the receive buffer, gone when this returns."""
     response = ProduceResponse()
@@ -131,7 +122,7 @@ def _append(
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {ctx.api_version} must have exactly one record batch per partition",
         )
-    if len(records) >= HEADER_SIZE and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL:
+    if len(records) >= HEADER_SIZE and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG:
         # No coordinator has begun a transaction, so none can be ongoing for this producer (KIP-890).
         raise ApiError(ErrorCode.INVALID_TXN_STATE, "There is no ongoing transaction for this producer")
     done = partition.append(records, now, acks=request.acks)

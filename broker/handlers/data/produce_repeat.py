@@ -25,14 +25,13 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.records import HEADER_SIZE
+from protocol.records.header import ATTRIBUTES_LOW_BYTE, TRANSACTIONAL_FLAG
 from protocol.varint import decode_uvarint, encode_uvarint
 from storage.errors import StorageError
 
 FIRST_FLEXIBLE_VERSION = 9  # before it, lengths are of another form
 _NO_TAGS = b"\0\0\0"  # behind the records: those of the partition, the topic and the request
 _AFTER_CORRELATION = 8  # API key, version, correlation id
-_ATTRIBUTES_LOW_BYTE = 22
-_TRANSACTIONAL = 0x10
 _HEAD = Struct(">hh")
 _CORRELATION = Struct(">i")
 _PREFIX = Struct(">ii")
@@ -60,6 +59,11 @@ def common_prefix(context: RequestContext, frame: memoryview, request: ProduceRe
     if frame[-len(_NO_TAGS) :] != _NO_TAGS or frame[end_of_prefix:start] != length:
         return None
     return bytes(frame[_AFTER_CORRELATION:end_of_prefix])
+
+
+def answers_at_once(partition: Partition, acks: int) -> bool:
+    """Neither replicas nor a flush have to be waited for."""
+    return (acks != -1 or partition.commits_at_once) and not partition.log.rules.flushes
 
 
 class RepeatedProduce:
@@ -129,10 +133,11 @@ class RepeatedProduce:
         except (DecodeError, IndexError):
             return None
         end = start + size - 1
-        if size <= HEADER_SIZE or end != len(frame) - 3 or frame[start + _ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL:
+        if size <= HEADER_SIZE or end != len(frame) - 3 or frame[start + ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG:
             return None
         partition = self._partition
-        if (self._acks == -1 and not partition.commits_at_once) or partition.log.rules.flushes:
+        if not answers_at_once(partition, self._acks):
+            self.is_stale = True  # another replica, a setting, or another partition of that name since
             return None
         (correlation_id,) = _CORRELATION.unpack_from(frame, 4)
         try:
