@@ -163,6 +163,20 @@ class ServerProcess:
             self.kill()
 
 
+SMALL_INTERNAL_TOPICS = {
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""One partition and one replica each, and groups that form at once: what tests need of a node."""
+
+
 def combined_node_properties(
     data_dir: Path, port: int, controller_port: int, extra: dict[str, str] | None = None
 ) -> dict[str, str]:
@@ -177,15 +191,7 @@ def combined_node_properties(
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(data_dir),
         "num.partitions": "1",
-        "offsets.topic.num.partitions": "1",
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.num.partitions": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "share.coordinator.state.topic.num.partitions": "1",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
-        "group.initial.rebalance.delay.ms": "0",
+        **SMALL_INTERNAL_TOPICS,
         # Short enough that tests of groups do not wait for heartbeats and sessions.
         "group.min.session.timeout.ms": "1000",
         "group.consumer.min.session.timeout.ms": "1000",

@@ -13,7 +13,14 @@ from typing import NamedTuple
 from support.anchor import HEAP
 from support.jars import ROOT
 from support.namespaces import Namespaces
-from support.processes import ServerFailed, ServerProcess, free_ports, wait_until, write_properties
+from support.processes import (
+    SMALL_INTERNAL_TOPICS,
+    ServerFailed,
+    ServerProcess,
+    free_ports,
+    wait_until,
+    write_properties,
+)
 from support.tools import STORAGE, StockTools, java_command, run_process
 from support.wire import ask
 
@@ -231,15 +238,7 @@ def _settings(node_id: int, spec: NodeSpec, home: Path, ports: tuple[int, ...], 
         "num.partitions": "1",
         "default.replication.factor": "1",
         "min.insync.replicas": "1",
-        "offsets.topic.num.partitions": "1",
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.num.partitions": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "share.coordinator.state.topic.num.partitions": "1",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
-        "group.initial.rebalance.delay.ms": "0",
+        **SMALL_INTERNAL_TOPICS,
     }
 
 
