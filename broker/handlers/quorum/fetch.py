@@ -6,11 +6,19 @@ watermark (KIP-1166).
 
 from __future__ import annotations
 
+import asyncio
+
 from broker.api import RequestContext, controller_handler
+from broker.handlers.data.fetch import replica_of
 from protocol.messages.fetch import FetchRequest
 from protocol.schema import Message
 
 
 @controller_handler(FetchRequest)
 async def fetch_metadata(ctx: RequestContext, request: FetchRequest) -> Message:
-    return await ctx.broker.controller.serve_raft(request, ctx.listener.name)
+    controller = ctx.broker.controller
+    try:
+        return await controller.serve_raft(request, ctx.listener.name)
+    except asyncio.CancelledError:
+        controller.on_peer_lost(replica_of(ctx, request)[0])
+        raise
