@@ -145,6 +145,7 @@ class Broker:
         self._started.append("controller")
         await self.controller.start()
         for server in self._controller_servers:
+            server.on_connection_closed = self.controller.probes.on_connection_closed
             server.start()
         if self.is_controller:
             self._registration = ControllerRegistration(self.controller, channel)

@@ -257,10 +257,6 @@ class Controller(ClusterChanges, TopicChanges):
         """The quorum's own RPCs, of its members and of administrators."""
         return await RaftService(self.raft, self.log).serve(request, listener)
 
-    def on_peer_lost(self, node_id: int) -> None:
-        """The connection of another node broke while it waited for an answer: its process may be gone."""
-        self.probes.suspect(node_id)
-
     def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         """Raises ApiError on a node that does not lead."""
         if not self.raft.node.is_leader:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 2.0  # a live process is connected to by its kernel, however busy it is
+RETRIES_S: Final = (0.0, 0.05, 0.25, 1.0)
+"""Waits before each knock. A process that dies closes its sockets one after the other; the door may be the last."""
 
 
 class BrokerProbes:
@@ -33,6 +35,16 @@ class BrokerProbes:
         self._controller = controller
         self._listener = listener
         self._under_way: dict[int, asyncio.Task[None]] = {}
+        self._peers: dict[str, int] = {}
+
+    def on_fetch(self, peer: str, node_id: int) -> None:
+        """A node follows the metadata log over this connection, and will as long as it lives."""
+        self._peers[peer] = node_id
+
+    def on_connection_closed(self, peer: str) -> None:
+        node_id = self._peers.pop(peer, None)
+        if node_id is not None:
+            self.suspect(node_id)
 
     def suspect(self, broker_id: int) -> None:
         """Look whether the broker lives; nothing happens if it does, or if this node is not the active controller."""
@@ -51,26 +63,34 @@ class BrokerProbes:
         task.add_done_callback(lambda _: self._under_way.pop(broker_id, None))
 
     async def _probe(self, broker_id: int, host: str, port: int, seen: tuple[int, int]) -> None:
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                _, writer = await asyncio.open_connection(host, port)
-        except ConnectionRefusedError:
-            pass
-        except (OSError, TimeoutError):
-            return
-        else:
-            writer.close()
-            return
+        controller = self._controller
 
         def decide(image: MetadataImage) -> Outcome[bool]:
-            controller = self._controller
             return fence_dead(
                 image, broker_id, seen, config=controller.appended_config, heartbeats=controller.heartbeats
             )
 
-        if self._controller.change_unasked(decide):
-            _log.warning("Broker %d is fenced: nobody listens at %s:%d any more", broker_id, host, port)
+        for wait_s in RETRIES_S:
+            await asyncio.sleep(wait_s)
+            if controller.heartbeats.contact(broker_id) != seen:
+                return
+            if await _is_refused(host, port):
+                if controller.change_unasked(decide):
+                    _log.warning("Broker %d is fenced: nobody listens at %s:%d any more", broker_id, host, port)
+                return
 
     def stop(self) -> None:
         for task in self._under_way.values():
             task.cancel()
+
+
+async def _is_refused(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False

@@ -244,6 +244,11 @@ class NodeClient:
         self._versions = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
         return wire
 
+    def hang_up(self) -> None:
+        """Fails what is under way; the next call opens another connection, at once."""
+        if self._wire is not None:
+            self._wire.close()
+
     async def close(self) -> None:
         """Fails what is under way, and waits until the socket is closed."""
         self._closed = True
@@ -288,6 +293,11 @@ class NodeClients:
                 host, port, client_id=f"{self._client_id}-{lane}", receive_buffer_bytes=receive_buffer_bytes
             )
         return await client.call(request, timeout_ms)
+
+    def hang_up(self, host: str, port: int, *, lane: str) -> None:
+        client = self._clients.get((host, port, lane))
+        if client is not None:
+            client.hang_up()
 
     async def close(self) -> None:
         self._closed = True

@@ -3,6 +3,10 @@
 A fetcher has one request under way. Its answer is carried out before the next request is made, and the next request's
 offsets are what tells the leader that the records are here. A partition that is throttled is left out of requests
 while the quota is exceeded, unless it is level: it must not fall out of the in-sync set for what others copy.
+
+A request that waits for records at the leader may be there for half a second. A partition that comes meanwhile, because
+its leader died, cannot wait so long: nothing is committed there before it is fetched. So the fetcher hangs up and asks
+anew, for all.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.network.client import CallFailed
 from broker.replication.cluster import monotonic_ms
@@ -48,6 +52,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LATEST, _EARLIEST = -1, -2
+
+PATIENCE_S: Final = 0.01
+"""Under load answers come sooner than this, and then nothing has to be asked twice."""
+HANG_UP_INTERVAL_S: Final = 0.2
+"""At least between two hang-ups: a request that names all partitions costs more than one that names changes."""
 
 Key = tuple[Uuid, int]
 
@@ -87,6 +96,11 @@ class LeaderFetcher:
         self._session: FetchSessionClient[Key, FetchPosition] = FetchSessionClient()
         self._wake = asyncio.Event()
         self._is_unreachable = False
+        self._is_fetching = False
+        self._hang_up: asyncio.TimerHandle | None = None
+        """Set when a partition came during a fetch; gone when the fetch is answered."""
+        self._has_hung_up = False
+        self._last_hang_up_s = 0.0
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"fetcher {fetcher_id} of broker {leader}"
         )
@@ -104,6 +118,15 @@ class LeaderFetcher:
         """One that another fetcher of the same leader has pulled so far: it goes on where it was."""
         self.followed[followed.key] = followed
         self._wake.set()
+        if self._is_fetching and self._hang_up is None:
+            loop = asyncio.get_running_loop()
+            at = max(loop.time() + PATIENCE_S, self._last_hang_up_s + HANG_UP_INTERVAL_S)
+            self._hang_up = loop.call_at(at, self._on_impatient)
+
+    def _on_impatient(self) -> None:
+        self._has_hung_up = True
+        self._last_hang_up_s = asyncio.get_running_loop().time()
+        self._fetchers.hang_up(self.leader, self.fetcher_id)
 
     def remove(self, key: Key) -> Followed | None:
         return self.followed.pop(key, None)
@@ -166,12 +189,19 @@ class LeaderFetcher:
         """Waits no longer for records than `max_wait_ms`: then others want to be fetched, too."""
         positions = {key: one.state.position(position_of(one.partition.log)) for key, one in wanted.items()}
         asked = self._session.request(positions)
+        self._is_fetching = True
         try:
             response = await self._call(self._fetchers.fetch_request(asked, max_wait_ms))
         except CallFailed as error:
             self._session.reset()
-            self._on_unreachable(wanted.values(), str(error))
+            if not self._has_hung_up:
+                self._on_unreachable(wanted.values(), str(error))
             return
+        finally:
+            self._is_fetching = self._has_hung_up = False
+            if self._hang_up is not None:
+                self._hang_up.cancel()
+                self._hang_up = None
         assert isinstance(response, FetchResponse)
         self._is_unreachable = False
         self._session.on_response(response.session_id, response.error_code != ErrorCode.NONE)

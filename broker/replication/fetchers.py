@@ -137,6 +137,12 @@ class ReplicaFetchers:
             receive_buffer_bytes=self._receive_buffer_bytes,
         )
 
+    def hang_up(self, leader: int, fetcher_id: int) -> None:
+        """Whatever the fetcher waits for fails; its next request goes over a new connection."""
+        address = self._addresses.get(leader)
+        if address is not None:
+            self._clients.hang_up(*address, lane=f"{LANE}-{fetcher_id}")
+
     @property
     def _receive_buffer_bytes(self) -> int:
         """As with clients' connections, the kernel sizes the buffer unless someone asks for a size."""

@@ -6,8 +6,6 @@ watermark (KIP-1166).
 
 from __future__ import annotations
 
-import asyncio
-
 from broker.api import RequestContext, controller_handler
 from broker.handlers.data.fetch import replica_of
 from protocol.messages.fetch import FetchRequest
@@ -17,8 +15,5 @@ from protocol.schema import Message
 @controller_handler(FetchRequest)
 async def fetch_metadata(ctx: RequestContext, request: FetchRequest) -> Message:
     controller = ctx.broker.controller
-    try:
-        return await controller.serve_raft(request, ctx.listener.name)
-    except asyncio.CancelledError:
-        controller.on_peer_lost(replica_of(ctx, request)[0])
-        raise
+    controller.probes.on_fetch(ctx.peer, replica_of(ctx, request)[0])
+    return await controller.serve_raft(request, ctx.listener.name)
