@@ -305,14 +305,18 @@ class WaitingFetch:
     Owned by the partitions it waits on and by its timer; it leaves all of them when it is done, and also when
     the connection goes away, which cancels the future. What is appended to a throttled partition does not count; when
     the quota has room again, it looks once more.
+
+    It looks at the end of the turn of the loop in which there was news: what is appended meanwhile, to other partitions
+    and by other producers, goes into the same answer.
     """
 
-    __slots__ = ("_partitions", "_quota_timer", "_reading", "_size", "_timer", "future")
+    __slots__ = ("_is_looking", "_partitions", "_quota_timer", "_reading", "_size", "_timer", "future")
 
     def __init__(self, reading: _Reading, size: int, max_wait_ms: int) -> None:
         loop = asyncio.get_running_loop()
         self._reading = reading
         self._size = size
+        self._is_looking = False
         self._partitions = tuple(reading.partitions)
         self.future: asyncio.Future[FetchResponse] = loop.create_future()
         self._timer = loop.call_later(max_wait_ms / 1000, self._try_answer, True)
@@ -333,16 +337,22 @@ class WaitingFetch:
             return
         self._size += size
         if self._size >= self._reading.min_bytes:
-            self._try_answer(is_due=False)
+            self._look_soon()
 
     def on_progress(self, partition: Partition) -> None:
         """More is committed; how many bytes that are, only a look can tell."""
-        self._try_answer(is_due=False)
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self.future.get_loop().call_soon(self._try_answer, False)
 
     def on_gone(self, partition: Partition) -> None:
         self._try_answer(is_due=True)
 
     def _try_answer(self, is_due: bool) -> None:
+        self._is_looking = False
         if self.future.done():
             return
         answers, size, is_final = self._reading.read()
