@@ -211,6 +211,7 @@ async def test_a_level_follower_goes_on_whatever_others_copy(pairs: Callable[...
     await pair.rounds(2)
     pair.follower_quota.update(0)
     pair.follower_quota.record(time.monotonic_ns() // 1_000_000, 10**9)
+    await pair.rounds(2)
     pair.append(1, 1)
     await pair.until(lambda: pair.lag(1) == 0)
 
