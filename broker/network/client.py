@@ -256,10 +256,10 @@ class NodeClient:
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> _Wire:
         transport, wire = await loop.create_connection(lambda: _Wire(self.description), self.host, self.port)
-        if self._receive_buffer_bytes >= 0:
-            connected = transport.get_extra_info("socket")
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
         try:
+            if self._receive_buffer_bytes >= 0:
+                connected = transport.get_extra_info("socket")
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
             hello = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
             answer = await self._exchange(wire, hello, HANDSHAKE_VERSION)
             assert isinstance(answer, ApiVersionsResponse)
