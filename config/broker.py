@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from config.addresses import HostPort, Listener, Voter
 from config.broker_attributes import BrokerAttributes
-from config.broker_settings import BROKER_SETTINGS, SYNONYMS
+from config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY, SYNONYMS
 from config.cross_checks import resolve_numbers
 from config.definitions import Value
 from config.draft import OVERRIDE, Draft, Place, read_overrides, read_properties, warnings_for
@@ -54,6 +54,9 @@ class BrokerConfig(BrokerAttributes):
         attributes: dict[str, Any] = {
             setting.attribute: draft.values[setting.name] for setting in BROKER_SETTINGS.values()
         }
+        dynamic = {**(dynamic_default or {}), **(dynamic_broker or {})}
+        for name, setting in DYNAMIC_ONLY.items():
+            attributes[setting.attribute] = setting.parse(dynamic[name]) if name in dynamic else setting.default
         attributes.update(resolve_listeners(draft))
         attributes.update(resolve_numbers(draft))
         static = dict(raw)

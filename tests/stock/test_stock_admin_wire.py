@@ -252,6 +252,14 @@ def config_changes(talk: Talk) -> None:
     changed("read-only", BROKER, "1", ("num.partitions.none", SET, "1"), ("node.id", SET, "4"))
     changed("per broker", BROKER, "", ("listeners", SET, "PLAINTEXT://:1"))
     changed("wrong value", BROKER, "", ("log.retention.ms", SET, "soon"))
+    for rate in ("leader.replication.throttled.rate", "follower.replication.throttled.rate"):
+        for value in ("soon", "-1", "9223372036854775808"):
+            changed(f"{rate}={value}", BROKER, "1", (rate, SET, value))
+            changed(f"{rate}={value}", BROKER, "", (rate, SET, value))
+        changed(rate, BROKER, "1", (rate, SET, "9223372036854775807"))
+        changed(rate, BROKER, "", (rate, SET, "9223372036854775806"))
+        changed(f"no {rate}", BROKER, "1", (rate, DELETE, None))
+        changed(f"no {rate}", BROKER, "", (rate, DELETE, None))
     changed("no group", GROUP, "", ("consumer.session.timeout.ms", SET, "1"))
     same = AlterConfigsResource(resource_type=TOPIC, resource_name="changed", configs=[])
     talk.ask("resource twice", IncrementalAlterConfigsRequest(resources=[same, same]))
