@@ -115,6 +115,9 @@ EFFECTIVE: Final = frozenset(
         "replica.fetch.backoff.ms",
         "replica.fetch.min.bytes",
         "replica.fetch.response.max.bytes",
+        "num.replica.alter.log.dirs.threads",
+        "alter.log.dirs.replication.quota.window.num",
+        "alter.log.dirs.replication.quota.window.size.seconds",
         # internal topics
         "offsets.topic.num.partitions",
         "offsets.commit.timeout.ms",
