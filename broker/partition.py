@@ -329,6 +329,13 @@ class Partition:
 
     # --- the end
 
+    def on_log_moved(self, log: Log) -> None:
+        """Another log directory holds the replica from now on; the log there has the same records."""
+        latest, self.log = self.log.leader_epochs.latest_entry, log
+        known = log.leader_epochs.latest_epoch
+        if latest is not None and (known is None or latest.epoch > known):  # an epoch in which nothing was written yet
+            log.leader_epochs.assign(*latest)
+
     def on_gone(self) -> None:
         """Deleted, or its disk failed: those who wait on it are answered now, not at their deadline."""
         self.image = None

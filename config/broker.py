@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -108,6 +109,11 @@ class BrokerConfig(BrokerAttributes):
             for name, value in _SINGLE_NODE.items():
                 raw.setdefault(name, value)
         return cls(raw, warnings=warnings_for(raw, {}))
+
+    def is_cordoned(self, log_dir: str) -> bool:
+        """Whether a log directory takes no new replicas (KIP-1066)."""
+        cordoned = self.cordoned_log_dirs
+        return bool(cordoned) and (cordoned == ("*",) or os.path.abspath(log_dir) in map(os.path.abspath, cordoned))
 
     def with_dynamic(self, *, dynamic_broker: Mapping[str, str], dynamic_default: Mapping[str, str]) -> BrokerConfig:
         """This node's settings after changes made at run time, for this broker and for all brokers."""

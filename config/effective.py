@@ -119,6 +119,9 @@ EFFECTIVE: Final = frozenset(
         "num.replica.fetchers",
         "replication.quota.window.num",
         "replication.quota.window.size.seconds",
+        "num.replica.alter.log.dirs.threads",
+        "alter.log.dirs.replication.quota.window.num",
+        "alter.log.dirs.replication.quota.window.size.seconds",
         # internal topics
         "offsets.topic.num.partitions",
         "offsets.commit.timeout.ms",

@@ -63,6 +63,7 @@ class LogSync:
 
     def move_to(self, directory: str) -> None:
         self._directory = directory
+        self.names_changed = True
 
     async def sync(self, end_offset: Callable[[], int]) -> None:
         """Return once all that is in the log now is durable; raise StorageError if that cannot be had.
