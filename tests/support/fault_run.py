@@ -18,8 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from support.fault_clients import Client, Producer, Reader
-from support.fault_groups import ClassicMember, Committer, ConsumerMember, Member
+from support.fault_groups import Committer, Member
 from support.fault_kinds import Faults
+from support.fault_members import ClassicMember, ConsumerMember
 from support.fault_nodes import REPLICAS, FaultNodes
 from support.history import History
 from support.namespaces import Namespaces, may_isolate
