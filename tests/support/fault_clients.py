@@ -68,6 +68,8 @@ class Client(threading.Thread):
         self._leaders: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._before: dict[int, int] = {}
+        self.read_epochs: dict[int, int] = {}
+        """The leader epoch of the last record that was read, by partition."""
 
     def run(self) -> None:
         try:
@@ -137,6 +139,12 @@ class Client(threading.Thread):
         if leader is not None:
             self._before[partition] = leader
 
+    def demand_epoch(self, partition: int, epoch: int) -> None:
+        """There is a leader in this epoch, or later: whoever believes in an earlier one does not know all (KIP-320)."""
+        if epoch > self._epochs.get(partition, -1):
+            self.forget_leader(partition)
+            self._epochs[partition] = epoch
+
     def until(self, attempt: Callable[[], bool]) -> bool:
         """Repeats the attempt until it has succeeded, or until the client is to stop."""
         while not self.stopping.is_set():
@@ -180,6 +188,7 @@ class Client(threading.Thread):
                     gap = record.offset - position - len(values)
                     assert gap == 0, f"partition {partition}: {gap} offsets are missing before {record.offset}"
                     values.append(bytes(record.value or b"").decode())
+                    self.read_epochs[partition] = header.partition_leader_epoch
         return values
 
 

@@ -84,7 +84,12 @@ class GroupClient(Client):
         for partition, offset in offsets.items():
             self.history.add("offer", group=self.group, partition=partition, offset=offset)
         parts = [
-            OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
+            OffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=offset,
+                committed_leader_epoch=self.read_epochs.get(partition, -1),
+                committed_metadata="",
+            )
             for partition, offset in offsets.items()
         ]
         request = OffsetCommitRequest(
@@ -126,6 +131,7 @@ class GroupClient(Client):
         for part in found.topics[0].partitions:
             assert part.error_code == 0, f"{self.group}, partition {part.partition_index}: {part.error_code}"
             offsets[part.partition_index] = part.committed_offset
+            self.demand_epoch(part.partition_index, part.committed_leader_epoch)
         for partition, offset in offsets.items():
             self.history.add(
                 "fetched", group=self.group, member=self.member_id, partition=partition, offset=offset, asked=asked
@@ -191,6 +197,7 @@ class Member(GroupClient):
     def give_up(self, partitions: set[int]) -> None:
         for partition in partitions:
             self.positions.pop(partition, None)
+            self.read_epochs.pop(partition, None)
             self.committed.pop(partition, None)
 
     def take(self, partitions: set[int]) -> ErrorCode | None:

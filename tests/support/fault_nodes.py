@@ -39,7 +39,6 @@ SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.assignment.interval.ms": "100",
-    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",  # followers may be asked
 }
 DISK_FAULT = "disk-fault"
 
