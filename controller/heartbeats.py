@@ -96,7 +96,7 @@ class BrokerHeartbeats:
             known.contact_ms = now_ms
 
     def end_session(self, broker_id: int) -> None:
-        """This registration's process is known to be dead, so that another may take its id at once."""
+        """This registration's process is dead, or was told to go, so that another may take its id at once."""
         known = self._brokers.get(broker_id)
         if known is not None:
             known.contact_ms = None
@@ -172,6 +172,9 @@ def broker_heartbeat(
         _log.info("Broker %d: %s after its heartbeat, was %s", broker_id, states.next.name, states.current.name)
     records = _transition(image, config, broker, states)
     heartbeats.on_metadata_offset(broker_id, request.current_metadata_offset)
+    if states.next is BrokerState.SHUTDOWN_NOW:
+        # Its next start need not wait for broker.session.timeout.ms, as it does with Apache Kafka 4.3.1.
+        heartbeats.end_session(broker_id)
     level = image.features.metadata_version
     if level >= DIRECTORY_ASSIGNMENT_LEVEL and request.offline_log_dirs:
         after = image if not records else apply_records(image, records, offset=image.offset, epoch=image.epoch)[0]

@@ -13,6 +13,7 @@ from support.replication_sim import ReplicationSim
 from broker.replication import leader as leader_module
 from broker.replication.follower import FollowerState, LogPosition, Step
 from broker.replication.leader import Follower, LeaderState
+from controller import replica_directories
 
 SEEDS = int(os.environ.get("BARNABAS_REPLICATION_SEEDS", "400"))
 
@@ -31,8 +32,10 @@ def test_no_acknowledged_record_is_lost(tmp_path: Path) -> None:
     for seed in range(SEEDS):
         total += run(seed, tmp_path).counts
     print(f"{SEEDS} histories: {dict(sorted(total.items()))}")
-    for what in ("acknowledged", "elections", "crashes", "pauses", "isolations", "fenced", "truncations", "diverging"):
+    wanted = ("acknowledged", "elections", "crashes", "pauses", "isolations", "fenced", "truncations", "diverging")
+    for what in (*wanted, "disks replaced"):
         assert total[what] >= SEEDS // 10, (what, total)
+    assert total["left to a person"] <= total["disks replaced"] // 10, total
 
 
 def without_maximal_isr(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,12 +109,18 @@ def truncating_to_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FollowerState, "start", careless)
 
 
+def taking_back_an_empty_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How Kafka does it: the last known leader is taken back, whatever became of its disk."""
+    monkeypatch.setattr(replica_directories, "_begins_anew", lambda broker, partition, directory: False)
+
+
 MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     without_maximal_isr,
     without_epoch_start,
     without_truncation,
     without_waiting,
     truncating_to_high_watermark,
+    taking_back_an_empty_disk,
 ]
 
 

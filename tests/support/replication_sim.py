@@ -1,8 +1,9 @@
 """Brokers that replicate one partition, simulated from a seed: the product's leader, follower and controller cores.
 
 Logs are lists, the network is a heap of deliveries, time is a number. Messages between brokers may be lost or late; the
-metadata reaches every broker in order, but each in its own time. Brokers crash and keep what they wrote, hang while the
-controller gives them up, and wake up in the belief that they still lead.
+metadata reaches every broker in order, but each in its own time. Brokers crash and keep what they wrote, or come back
+with an empty disk while another has everything, hang while the controller gives them up, and wake up in the belief that
+they still lead.
 
 Checked after every event: an offset that any leader ever called committed holds one value for ever; a leader elected by
 the controller has every committed record; every member of the controller's ISR has every acknowledged record.
@@ -20,15 +21,19 @@ from typing import Any
 
 from support.metadata import broker_record, cluster, node_config
 from support.partitions import only_partition, with_partition
-from support.replication_model import LAG_MAX_MS, Broker
+from support.replication_model import LAG_MAX_MS, Broker, ModelLog
 
 from broker.replication.leader import IsrChange, IsrResult
 from controller.alter_partition import alter_partition
 from controller.brokers import Registration, fence_broker, register_broker, unfenced
 from controller.delta import apply_records
 from controller.image import Endpoint
+from controller.replica_directories import assign_replicas_to_directories
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, DirectoryData
+from protocol.messages.assign_replicas_to_dirs import PartitionData as DirectoryPartition
+from protocol.messages.assign_replicas_to_dirs import TopicData as DirectoryTopic
 from protocol.metadata.config_record import ConfigRecord
 from protocol.uuids import Uuid
 
@@ -166,13 +171,19 @@ class ReplicationSim:
         epoch = broker.epoch
         self.after(SESSION_MS, None, lambda: broker.epoch == epoch and not broker.alive and self.fence(broker))
 
-    def restart(self, broker: Broker) -> None:
+    def restart(self, broker: Broker, *, empty: bool = False) -> None:
         """A new incarnation: without word of a clean stop, so the controller counts its log as possibly cut."""
+        directories = list(self.image.brokers[broker.id].directories)
+        if empty:
+            self.counts["disks replaced"] += 1
+            broker.log = ModelLog()
+            directories = [Uuid(self.rng.randbytes(16))]
+            self.after(self.rng.randint(5, 300), broker, lambda: self.assign(broker, directories[0]))
         registration = Registration(
             broker_id=broker.id,
             incarnation_id=Uuid(self.rng.randbytes(16)),
             endpoints=[Endpoint("PLAINTEXT", f"b{broker.id}", 9092, 0)],
-            directories=list(self.image.brokers[broker.id].directories),
+            directories=directories,
             rack=None,
             features={},
             previous_epoch=-1,
@@ -183,6 +194,22 @@ class ReplicationSim:
         broker.on_image(self.image)
         self.after(LAG_MAX_MS, broker, broker.check_lag)
         self.after(self.rng.randint(5, 100), broker, lambda: self.unfence(broker))
+
+    def assign(self, broker: Broker, directory: Uuid) -> None:
+        """The broker tells where its replica is now."""
+        topic = self.image.topics_by_name["t"].topic_id
+        replicas = [DirectoryTopic(topic_id=topic, partitions=[DirectoryPartition(partition_index=0)])]
+        request = AssignReplicasToDirsRequest(
+            broker_id=broker.id,
+            broker_epoch=broker.epoch,
+            directories=[DirectoryData(id=directory, topics=replicas)],
+        )
+        self.change(list(assign_replicas_to_directories(self.image, request, config=self.config).records))
+
+    def may_lose_disk(self, broker: Broker) -> bool:
+        """Somebody else is known to have everything: no promise survives the loss of all copies."""
+        partition = only_partition(self.image)
+        return bool({*partition.isr, *partition.elr} - {broker.id})
 
     def pause(self, broker: Broker) -> None:
         self.counts["pauses"] += 1
@@ -215,7 +242,7 @@ class ReplicationSim:
     def fault(self) -> None:
         broker = self.brokers[self.rng.choice(BROKERS)]
         if not broker.alive:
-            self.restart(broker)
+            self.restart(broker, empty=self.rng.random() < 0.2 and self.may_lose_disk(broker))
         elif not broker.paused:
             self.rng.choice((self.crash, self.pause, self.isolate))(broker)
         self.after(self.rng.randint(20, 900), None, self.fault)
@@ -287,6 +314,10 @@ class ReplicationSim:
 
     def check_calm(self) -> None:
         partition = only_partition(self.image)
+        if partition.leader < 0 and self.counts["disks replaced"]:
+            # The last leader's disk is gone and the others stopped uncleanly: a person has to choose, and can.
+            self.counts["left to a person"] += 1
+            return self.check_somebody_has_everything()
         assert partition.leader >= 0, f"nobody leads in the end: {partition}"
         assert set(partition.isr) == set(BROKERS), f"not in sync in the end: {partition}"
         leader = self.brokers[partition.leader].log
@@ -296,3 +327,12 @@ class ReplicationSim:
         assert len(self.acknowledged) <= leader.high_watermark
         for offset, value in self.acknowledged.items():
             assert leader.records[offset][1] == value, f"{value} at {offset} was acknowledged and is lost"
+        return None
+
+    def check_somebody_has_everything(self) -> None:
+        logs = [[value for _, value in broker.log.records] for broker in self.brokers.values()]
+        wanted = [self.acknowledged.get(offset) for offset in range(max(self.acknowledged, default=-1) + 1)]
+        assert any(
+            len(log) >= len(wanted) and all(want in (None, has) for want, has in zip(wanted, log, strict=False))
+            for log in logs
+        ), "acknowledged records are on no disk"
