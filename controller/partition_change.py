@@ -48,7 +48,10 @@ class Rules(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What is wanted; None leaves a field as it is. The replicas in ``lost`` stopped uncleanly: not eligible."""
+    """What is wanted; None leaves a field as it is. The replicas in ``lost`` stopped uncleanly: not eligible.
+
+    Those in ``emptied`` begin anew on another disk: not eligible either, and not to be taken back as the last leader.
+    """
 
     isr: tuple[int, ...] | None = None
     replicas: tuple[int, ...] | None = None
@@ -57,6 +60,7 @@ class Target(NamedTuple):
     election: Election = Election.ONLINE
     leader_recovery_state: int | None = None
     lost: Collection[int] = ()
+    emptied: Collection[int] = ()
     directories: Mapping[int, Uuid] = EMPTY
 
 
@@ -83,9 +87,13 @@ def change_partition(
         partition.removing_replicas if target.removing is None else target.removing,
     )
     isr, plan = _maybe_complete(isr, plan)
-    elr = _eligible(partition, plan.replicas, isr, rules, target.lost)
-    leader, is_unclean = _elect(partition, plan.replicas, isr, elr, rules, target.election)
     record = PartitionChangeRecord(partition_id=partition_id, topic_id=topic_id)
+    if not set(target.emptied).isdisjoint(partition.last_known_elr):
+        rest = tuple(replica for replica in partition.last_known_elr if replica not in target.emptied)
+        partition = partition._replace(last_known_elr=rest)
+        record.last_known_elr = list(rest)
+    elr = _eligible(partition, plan.replicas, isr, rules, {*target.lost, *target.emptied})
+    leader, is_unclean = _elect(partition, plan.replicas, isr, elr, rules, target.election)
     recovery = partition.leader_recovery_state if target.leader_recovery_state is None else target.leader_recovery_state
     if leader != partition.leader:
         record.leader = leader

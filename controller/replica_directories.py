@@ -1,7 +1,9 @@
 """AssignReplicasToDirs: a broker tells in which log directory it keeps which replica (KIP-858).
 
 When a directory fails, the controller must know what was in it. A broker may also report a replica in a directory that
-has failed already: then the replica is out of sync at once.
+has failed already: then the replica is out of sync at once. And a replica that turns up in another directory while the
+one it was in is not there any more begins anew, empty: it is not eligible to lead what it has lost. Here Kafka 4.3.1
+differs: it would take such a broker back as the last known leader, and its followers would truncate to nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from config.broker import BrokerConfig
 from controller.delta import apply_records
 from controller.heartbeats import check_broker_epoch
-from controller.image import BrokerImage, MetadataImage, TopicImage
+from controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from controller.leadership import Elections
 from controller.outcome import Outcome
 from controller.partition_change import Target
@@ -45,7 +47,9 @@ def assign_replicas_to_directories(
             for part in asked.partitions:
                 code = _why_not(topic, part.partition_index, broker.id)
                 if topic is not None and code is ErrorCode.NONE:
-                    target = Target(directories={broker.id: directory.id})
+                    partition = topic.partitions[part.partition_index]
+                    emptied = (broker.id,) if _begins_anew(broker, partition, directory.id) else ()
+                    target = Target(directories={broker.id: directory.id}, emptied=emptied)
                     record = elections.change(topic, part.partition_index, target)
                     if record is not None:
                         records.append(record)
@@ -59,6 +63,14 @@ def assign_replicas_to_directories(
         lost = [(after.topics_by_id[topic_id], index) for topic_id, index in in_lost_directory]
         records += Elections(after, config).without_replicas(broker.id, lost)
     return Outcome(records, AssignReplicasToDirsResponse(directories=directories))
+
+
+def _begins_anew(broker: BrokerImage, partition: PartitionImage, directory: Uuid) -> bool:
+    """Not where it was, which is gone: the disk was replaced. A move between directories has both of them online; one
+    that was reported lost, with its disk, may be back as it was."""
+    before = partition.directory_of(broker.id)
+    was_elsewhere = before not in (directory, DIRECTORY_LOST)
+    return was_elsewhere and not _is_online(broker, before) and _is_online(broker, directory)
 
 
 def _why_not(topic: TopicImage | None, index: int, broker_id: int) -> ErrorCode:

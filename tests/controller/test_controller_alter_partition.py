@@ -11,6 +11,7 @@ from support.partitions import TOPIC, directory, only_partition, with_partition
 
 from controller.alter_partition import alter_partition
 from controller.image import LEADER_RECOVERED, LEADER_RECOVERING, NO_LEADER, MetadataImage
+from controller.leadership import Elections
 from controller.replica_directories import assign_replicas_to_directories
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import assign_replicas_to_dirs as dirs
@@ -163,6 +164,30 @@ def test_a_broker_tells_where_its_replicas_are() -> None:
     assert assign(image, 1, there, (TOPIC, 0)) == (settled, [0])
     with_third = image_of([broker_record(3)], image)
     assert assign(with_third, 3, directory(3), (TOPIC, 0))[1] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_a_replica_that_begins_anew_on_another_disk_is_not_taken_back() -> None:
+    """Broker 1 was the last leader; it comes back with an empty disk, and broker 2 has some of what there was."""
+    new = Uuid(b"n" * 16)
+    replaced = cluster(broker_record(1, log_dirs=[new]), broker_record(2))
+    gone = {"leader": -1, "isr": [], "last_known_elr": [1]}
+    for elr in ([], [1]):
+        image = with_partition(replaced, 1, 2, **gone, eligible_leader_replicas=elr)
+        assert Elections(image, CONFIG).on_unfenced() == [], "where its replica was is gone"
+        image, _ = assign(image, 1, new, (TOPIC, 0))
+        found = only_partition(image)
+        assert (found.leader, found.elr, found.last_known_elr) == (-1, (), ())
+        assert found.directory_of(1) == new
+        assert Elections(image, CONFIG).on_unfenced() == []
+
+
+def test_a_replica_that_moves_between_disks_stays_eligible() -> None:
+    other = Uuid(b"o" * 16)
+    image = cluster(broker_record(1, log_dirs=[directory(1), other]), broker_record(2, fenced=True))
+    image = with_partition(image, 1, 2, leader=-1, isr=[], eligible_leader_replicas=[2, 1], last_known_elr=[1])
+    image, _ = assign(image, 1, other, (TOPIC, 0))
+    found = only_partition(image)
+    assert (found.leader, found.isr, found.elr) == (1, (1,), (2,))
 
 
 def test_a_replica_in_a_directory_that_failed_is_out_of_sync() -> None:

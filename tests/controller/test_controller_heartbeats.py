@@ -257,6 +257,8 @@ def test_a_broker_that_leads_nothing_or_is_fenced_may_stop_at_once() -> None:
     assert active.beat(2, want_shut_down=True).should_shut_down
     assert active.image.brokers[2].fenced and not active.image.brokers[2].in_controlled_shutdown
     assert active.beat(3, want_shut_down=True).should_shut_down
+    assert active.register(2, 77) == active.image.offset, "its next start need not wait for the old session to expire"
+    assert active.image.brokers[2].incarnation_id == Uuid(bytes([77]) * 16)
 
 
 def test_the_session_of_a_broker_that_may_stop_is_over() -> None:

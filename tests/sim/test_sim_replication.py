@@ -14,7 +14,7 @@ from support.replication_sim import ReplicationSim
 from broker.replication import leader as leader_module
 from broker.replication.follower import FollowerState, LogPosition, Step
 from broker.replication.leader import Follower, LeaderState
-from controller import alter_partition, partition_change
+from controller import alter_partition, partition_change, replica_directories
 from controller.leadership import Elections
 from protocol.errors import ErrorCode
 
@@ -26,6 +26,7 @@ MOST_SEEDS = 2_000
 SEEN = (
     "acknowledged",
     "crashes",
+    "disks replaced",
     "diverging",
     "elections",
     "fenced",
@@ -57,6 +58,7 @@ def test_no_acknowledged_record_is_lost(tmp_path: Path) -> None:
     print(f"{SEEDS} histories: {dict(sorted(total.items()))}")
     for what in SEEN:
         assert total[what] >= SEEDS // 10, (what, total)
+    assert total["left to a person"] <= total["disks replaced"] // 10, total
 
 
 def test_after_unclean_elections_all_replicas_are_equal_again(tmp_path: Path) -> None:
@@ -199,7 +201,12 @@ def without_partition_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alter_partition, "_check_epochs", careless)
 
 
-RARE = {without_broker_epochs: 700, without_partition_epochs: 400}
+def taking_back_an_empty_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How Kafka does it: the last known leader is taken back, whatever became of its disk."""
+    monkeypatch.setattr(replica_directories, "_begins_anew", lambda broker, partition, directory: False)
+
+
+RARE = {without_broker_epochs: 700, without_partition_epochs: 400, taking_back_an_empty_disk: 400}
 """A seed to begin with: these take a coincidence, which the first hundreds do not have."""
 MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     without_maximal_isr,
@@ -215,6 +222,7 @@ MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     eligible_after_a_crash,
     eligible_after_removal,
     electing_anyone,
+    taking_back_an_empty_disk,
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ from protocol.messages.describe_quorum import (
     ResponsePartitionData,
     TopicData,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.uuids import Uuid
 from storage.meta_properties import read_meta_properties
 
@@ -45,6 +46,14 @@ READY_S = {OURS: 30, KAFKA: 90}
 class NodeSpec(NamedTuple):
     roles: str
     software: str = OURS
+
+
+class Placed(NamedTuple):
+    """A partition as metadata tells it. The ISR is sorted, the replicas are in order: the first one is preferred."""
+
+    leader: int
+    isr: list[int]
+    replicas: list[int]
 
 
 class NodeProcess(ServerProcess):
@@ -69,13 +78,20 @@ class NodeProcess(ServerProcess):
         self.controller_port = ports[-1] if "controller" in spec.roles else 0
         self.properties_path = directory / "node.properties"
         self.settings = settings
+        self._program = program
         write_properties(self.properties_path, settings)
-        if spec.software == OURS:
-            command = [sys.executable, "-m", *program, "server-start", str(self.properties_path)]
+        super().__init__("", [], ports[0], directory / "server.log", 0)
+        self.run_as(spec.software)
+
+    def run_as(self, software: str) -> None:
+        """From the next start on; the properties and the data stay as they are."""
+        self.spec = self.spec._replace(software=software)
+        if software == OURS:
+            self.command = [sys.executable, "-m", *self._program, "server-start", str(self.properties_path)]
         else:
-            command = [*java_command(HEAP), "kafka.Kafka", str(self.properties_path)]
-        name = f"{spec.software} node {node_id}"
-        super().__init__(name, command, ports[0], directory / "server.log", READY_S[spec.software])
+            self.command = [*java_command(HEAP), "kafka.Kafka", str(self.properties_path)]
+        self.name = f"{software} node {self.node_id}"
+        self.ready_timeout_s = READY_S[software]
 
     def environment(self) -> dict[str, str]:
         if self.spec.software != OURS:
@@ -136,13 +152,12 @@ class QuorumCluster:
         if not static:
             servers = ",".join(f"{hosts[node_id]}:{ports[node_id][-1]}" for node_id in controllers)
             quorum = {"controller.quorum.bootstrap.servers": servers}
+        self._directory = directory
+        self._common = quorum | dict(extra or {})
+        self._log_directories = log_directories
+        self._program = program
         for node_id, spec in nodes.items():
-            home = directory / f"node{node_id}"
-            settings = _settings(node_id, spec, home, ports[node_id], hosts[node_id]) | quorum | dict(extra or {})
-            if log_directories > 1:
-                settings["log.dirs"] = ",".join(str(home / f"data{at}") for at in range(1, log_directories + 1))
-            node = self.nodes[node_id] = NodeProcess(node_id, spec, home, settings, ports[node_id], program)
-            node.host = hosts[node_id]
+            node = self._make(node_id, spec, ports[node_id], hosts[node_id])
             if network is not None:
                 node.command = network.command(node_id, node.command)
         initial = ",".join(
@@ -151,6 +166,27 @@ class QuorumCluster:
         )
         for node in self.nodes.values():
             self._format(node, initial)
+
+    def _make(self, node_id: int, spec: NodeSpec, ports: tuple[int, ...], host: str = "127.0.0.1") -> NodeProcess:
+        home = self._directory / f"node{node_id}"
+        settings = _settings(node_id, spec, home, ports, host) | self._common
+        if self._log_directories > 1:
+            settings["log.dirs"] = ",".join(str(home / f"data{at}") for at in range(1, self._log_directories + 1))
+        node = self.nodes[node_id] = NodeProcess(node_id, spec, home, settings, ports, self._program)
+        node.host = host
+        return node
+
+    def add_broker(self, node_id: int, software: str = OURS) -> NodeProcess:
+        """One more than there were, formatted and not started."""
+        node = self._make(node_id, NodeSpec("broker", software), tuple(free_ports(1)))
+        self._format(node, "")
+        return node
+
+    def replace_disk(self, node_id: int) -> None:
+        """Of a stopped broker: an empty one, formatted for the same node of the same cluster."""
+        node = self.nodes[node_id]
+        shutil.rmtree(node.data_dir)
+        self._format(node, "")
 
     def _format(self, node: NodeProcess, initial: str) -> None:
         flags: list[str] = []
@@ -234,6 +270,30 @@ class QuorumCluster:
         )
         assert isinstance(response, MetadataResponse)
         return sorted(broker.node_id for broker in response.brokers)
+
+    def partitions(self, topic: str) -> dict[int, Placed]:
+        """As the first running broker that answers tells it; empty if none does or the topic is not known."""
+        for node in self.running():
+            if node.is_broker:
+                request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+                try:
+                    (found,) = ask(node.port, request, 12, timeout_s=3, host=node.host).topics
+                except OSError:
+                    continue
+                return {
+                    one.partition_index: Placed(one.leader_id, sorted(one.isr_nodes), list(one.replica_nodes))
+                    for one in sorted(found.partitions, key=lambda one: one.partition_index)
+                }
+        return {}
+
+    def await_isr(self, topic: str, *members: int, timeout_s: float = 30) -> None:
+        """Every partition has a leader, and just these replicas are in sync."""
+
+        def holds() -> bool:
+            found = self.partitions(topic).values()
+            return bool(found) and all(one.isr == list(members) and one.leader in members for one in found)
+
+        wait_until(holds, timeout_s, f"{topic} with the in-sync replicas {members}")
 
 
 def _settings(node_id: int, spec: NodeSpec, home: Path, ports: tuple[int, ...], host: str) -> dict[str, str]:

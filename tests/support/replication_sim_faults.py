@@ -1,6 +1,6 @@
 """What happens to the brokers of the replication simulation: they crash and keep what they wrote or lose what was not
-synced, stop properly, hang while the controller gives them up and wake up in the belief that they still lead, are cut
-off one way or both, and the partition moves from some to others meanwhile.
+synced, come back with an empty disk, stop properly, hang while the controller gives them up and wake up in the belief
+that they still lead, are cut off one way or both, and the partition moves from some to others meanwhile.
 
 `min.insync.replicas` of n promises that n - 1 replicas may lose their disks. So power fails only where the promise
 holds: while another replica that has all that is committed lives on (`_others_are_whole`).
@@ -11,17 +11,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from support.partitions import only_partition
-from support.replication_model import LAG_MAX_MS, Broker
+from support.replication_model import LAG_MAX_MS, Broker, ModelLog
 
 from controller.brokers import Registration, begin_controlled_shutdown, fence_broker, register_broker, unfenced
 from controller.image import Endpoint
 from controller.reassignments import alter_partition_reassignments
+from controller.replica_directories import assign_replicas_to_directories
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, DirectoryData
+from protocol.messages.assign_replicas_to_dirs import PartitionData as DirectoryPartition
+from protocol.messages.assign_replicas_to_dirs import TopicData as DirectoryTopic
 from protocol.uuids import Uuid
 
 if TYPE_CHECKING:
@@ -44,7 +48,7 @@ class ReplicationFaults:
         sim = self.sim
         broker = sim.brokers[self.rng.choice(list(sim.brokers))]
         if not broker.alive:
-            self.restart(broker)
+            self.restart(broker, empty=self.rng.random() < 0.3 and self._may_replace_disk(broker))
         elif not broker.paused:
             kinds: tuple[Any, ...] = (self.crash, self.lose_power, self.stop, self.pause, self.isolate, self.reassign)
             self.rng.choice(kinds)(broker)
@@ -100,7 +104,7 @@ class ReplicationFaults:
 
     def lose_power(self, broker: Broker) -> None:
         sim = self.sim
-        if not sim.unclean and (sim.min_isr < 2 or not self._others_are_whole(broker)):
+        if not self._may_lose_disk(broker):
             return self.crash(broker)
         self.crash(broker, loses_unsynced=True)
         sim.counts["losses of power"] += not broker.alive
@@ -111,6 +115,15 @@ class ReplicationFaults:
         partition = only_partition(self.sim.image)
         complete = [self.sim.brokers[b] for b in {*partition.isr, *partition.elr} - {broker.id}]
         return any(one.alive and not one.has_lost for one in complete)
+
+    def _may_lose_disk(self, broker: Broker) -> bool:
+        return self.sim.unclean or (self.sim.min_isr >= 2 and self._others_are_whole(broker))
+
+    def _may_replace_disk(self, broker: Broker) -> bool:
+        """Somebody else has everything, and the controller knows it; whether that one runs just now or not."""
+        partition = only_partition(self.sim.image)
+        others = [self.sim.brokers[b] for b in {*partition.isr, *partition.elr} - {broker.id}]
+        return self.sim.unclean or any(not one.has_lost for one in others)
 
     def _is_behind(self, broker: Broker) -> bool:
         """Came back from a loss of power, and is not in sync again."""
@@ -135,14 +148,23 @@ class ReplicationFaults:
 
         sim.after(self.rng.choice((5, 50, 250)), None, end)
 
-    def restart(self, broker: Broker) -> None:
-        """A new incarnation; without word of a proper stop the controller takes its log to be cut."""
+    def restart(self, broker: Broker, *, empty: bool = False) -> None:
+        """A new incarnation; without word of a proper stop the controller takes its log to be cut. With another disk
+        nothing is known of a proper stop, and the broker tells where its replica is now."""
         sim = self.sim
+        directories = list(sim.image.brokers[broker.id].directories)
+        if empty:
+            sim.counts["disks replaced"] += 1
+            broker.log = ModelLog()
+            # Nobody takes it for one that has anything: others may crash meanwhile.
+            broker.has_lost = broker.is_behind = broker.stopped_cleanly = False
+            directories = [Uuid(self.rng.randbytes(16))]
+            sim.after(self.rng.randint(5, 300), broker, lambda: self.assign(broker, directories[0]))
         registration = Registration(
             broker_id=broker.id,
             incarnation_id=Uuid(self.rng.randbytes(16)),
             endpoints=[Endpoint("PLAINTEXT", f"b{broker.id}", 9092, 0)],
-            directories=list(sim.image.brokers[broker.id].directories),
+            directories=directories,
             rack=None,
             features={},
             previous_epoch=broker.epoch if broker.stopped_cleanly else -1,
@@ -155,6 +177,18 @@ class ReplicationFaults:
         broker.on_image(sim.image)
         sim.after(LAG_MAX_MS, broker, broker.check_lag)
         sim.after(self.rng.randint(5, 100), broker, lambda: self.unfence(broker))
+
+    def assign(self, broker: Broker, directory: Uuid) -> None:
+        """The broker tells where its replica is now."""
+        sim = self.sim
+        topic = sim.image.topics_by_name["t"].topic_id
+        replicas = [DirectoryTopic(topic_id=topic, partitions=[DirectoryPartition(partition_index=0)])]
+        request = AssignReplicasToDirsRequest(
+            broker_id=broker.id,
+            broker_epoch=broker.epoch,
+            directories=[DirectoryData(id=directory, topics=replicas)],
+        )
+        sim.change(list(assign_replicas_to_directories(sim.image, request, config=sim.config).records))
 
     # --- pauses and networks
 
