@@ -198,6 +198,7 @@ class Producer(Client):
     def __init__(self, name: str, partitions: Sequence[int], *rest: Any) -> None:
         super().__init__(name, *rest)
         self.partitions = partitions
+        self.acknowledged = 0
 
     def work(self) -> None:
         self.producer_id = -1
@@ -240,6 +241,7 @@ class Producer(Client):
         code = ErrorCode(result.error_code)
         if code is ErrorCode.NONE:
             self.history.add("ack", producer=self.name, partition=partition, offset=result.base_offset, values=values)
+            self.acknowledged += len(values)
             return True
         if code not in _RETRIED:
             raise AssertionError(f"partition {partition}, sequence {sequence}: {code.name}")
