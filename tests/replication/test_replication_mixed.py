@@ -121,7 +121,7 @@ def test_all_in_sync_whoever_leads(cluster: QuorumCluster, tmp_path: Path) -> No
     for node in BROKERS:
         cluster.nodes[node].terminate(60)
         for partition in range(3):
-            add_replica(history, cluster.nodes[node], TOPIC, partition)
+            add_replica(history, cluster.nodes[node], TOPIC, partition, with_values=True)
     history.close()
     verdict = check(history.path)
     print(f"\n{verdict.report()}")
