@@ -134,38 +134,9 @@ def kill_with_a_tail(cluster: QuorumCluster, victim: int) -> None:
         produce(cluster, victim, partition, b"perhaps fetched")
         produce(cluster, victim, partition, b"nobody else has this")
         cluster.nodes[victim].kill()
-<<<<<<< HEAD
-        before = [producer.acknowledged for producer in producers]
-        wait_until(
-            lambda b=before: all(p.acknowledged > at + 50 for p, at in zip(producers, b, strict=True)),  # type: ignore[misc]
-            60,
-            "records after a fault",
-        )
-        led |= {leader for leader, _ in partitions(cluster)}
-        cluster.start([victim])
-        wait_until(in_sync, 90, f"broker {victim} is in sync again")
-    assert led == {1, 2, 3}
-    for client in producers:
-        client.stop()
-    reader = clients[-1]
-    assert isinstance(reader, Reader)
-    total = sum(producer.acknowledged for producer in producers)
-    wait_until(lambda: sum(reader.positions.values()) >= total, 30, "everything is read")
-    wait_until(lambda: _high_watermarks_are_equal(cluster, total), 30, "the last high watermark is on disk everywhere")
-    reader.stop()
-    for node in BROKERS:
-        cluster.nodes[node].terminate(60)
-        for partition in range(3):
-            add_replica(history, cluster.nodes[node], TOPIC, partition, with_values=True)
-    history.close()
-    verdict = check(history.path)
-    print(f"\n{verdict.report()}")
-    assert verdict.is_good, verdict.report()
-=======
     finally:
         for pid in others:
             os.kill(pid, signal.SIGCONT)
->>>>>>> 2efb3f5d50e7227be90e5cebb03b2c111adfe96f
 
 
 def check_parted(cluster: QuorumCluster, victim: int) -> None:
