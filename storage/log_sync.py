@@ -72,9 +72,9 @@ class LogSync:
         """
         target = end_offset()
         while self._cut_unsynced or self.recovery_point < min(target, end_offset()):
-            if self._running is None:
-                # What to sync and what that proves are decided here, not when the task gets its turn: a truncation
-                # may come between.
+            if self._running is None or self._running.done():
+                # Done, but `_done` has not had its turn: waiting for it would return at once, for ever. What to sync
+                # and what that proves are decided here, not when the task gets its turn: a truncation may come between.
                 work = self._run(end_offset(), self._cuts, self._work())
                 self._running = asyncio.create_task(work)
                 self._running.add_done_callback(self._done)
@@ -83,7 +83,8 @@ class LogSync:
             raise self._log_dir.offline_error()
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._running = None
+        if self._running is task:
+            self._running = None
         if not task.cancelled():
             task.exception()  # whoever waited has it; nobody may have waited to the end
 

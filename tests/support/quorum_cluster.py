@@ -55,7 +55,8 @@ class NodeProcess(ServerProcess):
         self.node_id = node_id
         self.spec = spec
         self.directory = directory
-        self.data_dir = Path(settings["log.dirs"])
+        self.log_dirs = [Path(path) for path in settings["log.dirs"].split(",")]
+        self.data_dir = self.log_dirs[0]
         self.directory_id = Uuid.random()
         self.controller_port = ports[-1] if "controller" in spec.roles else 0
         self.properties_path = directory / "node.properties"
@@ -71,7 +72,10 @@ class NodeProcess(ServerProcess):
     def environment(self) -> dict[str, str]:
         if self.spec.software != OURS:
             return dict(os.environ)
-        return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        path = os.pathsep.join(
+            (str(ROOT), str(ROOT / "tests"))
+        )  # the latter for programs that stand in for the command
+        return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
     @property
     def stored_directory_id(self) -> Uuid:
@@ -106,7 +110,9 @@ class QuorumCluster:
         extra: Mapping[str, str] | None = None,
         tools: StockTools | None = None,
         network: Namespaces | None = None,
+        log_dirs: int = 1,
     ) -> None:
+        """`log_dirs` is how many each broker has."""
         self.nodes: dict[int, NodeProcess] = {}
         hosts = {node_id: "127.0.0.1" if network is None else network.host(node_id) for node_id in nodes}
         self._joining = set(joining)
@@ -126,6 +132,8 @@ class QuorumCluster:
         for node_id, spec in nodes.items():
             home = directory / f"node{node_id}"
             settings = _settings(node_id, spec, home, ports[node_id], hosts[node_id]) | quorum | dict(extra or {})
+            if log_dirs > 1 and "broker" in spec.roles:
+                settings["log.dirs"] = ",".join(str(home / f"data{number}") for number in range(1, log_dirs + 1))
             node = self.nodes[node_id] = NodeProcess(node_id, spec, home, settings, ports[node_id])
             node.host = hosts[node_id]
             if network is not None:
