@@ -170,7 +170,7 @@ class QuorumCluster:
     def _make(self, node_id: int, spec: NodeSpec, ports: tuple[int, ...], host: str = "127.0.0.1") -> NodeProcess:
         home = self._directory / f"node{node_id}"
         settings = _settings(node_id, spec, home, ports, host) | self._common
-        if self._log_directories > 1:
+        if self._log_directories > 1 and "broker" in spec.roles:
             settings["log.dirs"] = ",".join(str(home / f"data{at}") for at in range(1, self._log_directories + 1))
         node = self.nodes[node_id] = NodeProcess(node_id, spec, home, settings, ports, self._program)
         node.host = host
