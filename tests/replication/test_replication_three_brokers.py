@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JJavaError
+from support.java_clients import JavaProducer
 from support.processes import wait_until
 from support.quorum_cluster import QuorumCluster, separate
-from support.tools import LEADER_ELECTION, REASSIGN, TOPICS, StockTools
+from support.tools import CONFIGS, LEADER_ELECTION, REASSIGN, TOPICS, StockTools
 from support.wire import Wire, batch
 
 from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 TOPIC = "walk"
@@ -26,6 +29,7 @@ SETTINGS = {
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "300",
     "replica.lag.time.max.ms": "2000",
+    "unclean.leader.election.interval.ms": "500",
 }
 
 
@@ -43,18 +47,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuorumCluster]
 
 def partitions(cluster: QuorumCluster, topic: str = TOPIC) -> dict[int, tuple[int, list[int]]]:
     """(leader, ISR) by partition, as the first running broker tells it."""
-    node = next(n for n in cluster.running() if n.is_broker)
-    with Wire(node.port) as wire:
-        answer = wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12)
-    return {p.partition_index: (p.leader_id, sorted(p.isr_nodes)) for p in answer.topics[0].partitions}
+    return {index: (one.leader, one.isr) for index, one in cluster.partitions(topic).items()}
 
 
 def await_isr(cluster: QuorumCluster, *members: int, topic: str = TOPIC) -> None:
-    def holds() -> bool:
-        found = partitions(cluster, topic)
-        return bool(found) and all(isr == list(members) and leader in members for leader, isr in found.values())
-
-    wait_until(holds, 20, f"{topic} with the in-sync replicas {members}")
+    cluster.await_isr(topic, *members)
 
 
 def produce(bootstrap: str, values: list[str], topic: str = TOPIC) -> None:
@@ -78,6 +75,13 @@ def consumed(bootstrap: str, count: int, topic: str = TOPIC) -> list[str]:
     return sorted(values)
 
 
+def end_offset(cluster: QuorumCluster, topic: str) -> int:
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap)
+    (end,) = consumer.end_offsets([TopicPartition(topic, 0)]).values()
+    consumer.close()
+    return int(end)
+
+
 def produce_once(cluster: QuorumCluster, partition: int) -> ErrorCode:
     """One request with acks=all to the leader, without a client's retries."""
     leader, _ = partitions(cluster)[partition]
@@ -90,7 +94,7 @@ def produce_once(cluster: QuorumCluster, partition: int) -> ErrorCode:
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 
-def test_walk_through(cluster: QuorumCluster, stock_tools: StockTools) -> None:
+def test_walk_through(cluster: QuorumCluster, stock_tools: StockTools, jvm: JavaGateway) -> None:
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, topic_configs={"min.insync.replicas": "2"})])
     admin.close()
@@ -98,6 +102,10 @@ def test_walk_through(cluster: QuorumCluster, stock_tools: StockTools) -> None:
     described = stock_tools.run(TOPICS, "--bootstrap-server", cluster.bootstrap, "--describe", "--topic", TOPIC).out
     lines = [line for line in described.splitlines() if "Partition:" in line]
     assert len(lines) == PARTITIONS
+    for line in lines:
+        told = dict(re.findall(r"(\w+): ([\d,]+)", line))
+        assert sorted(told["Replicas"].split(",")) == sorted(told["Isr"].split(",")) == ["1", "2", "3"], line
+        assert told["Leader"] == told["Replicas"][0], line
     leaders = [leader for leader, _ in partitions(cluster).values()]
     assert sorted(leaders) == [1, 1, 2, 2, 3, 3], described
 
@@ -120,17 +128,32 @@ def test_walk_through(cluster: QuorumCluster, stock_tools: StockTools) -> None:
     with pytest.raises((NotEnoughReplicasError, NotEnoughReplicasAfterAppendError)):
         producer.send(TOPIC, b"refused", partition=0).get(20)
     producer.close()
+    java = JavaProducer(jvm, cluster.nodes[3].bootstrap, retries="0", enable_idempotence="false")
+    with pytest.raises(Py4JJavaError, match=r"NotEnoughReplicasException: .*min\.isr requirement of 2"):
+        java.send(TOPIC, 0, "refused").get()
+    java.close()
+    # With retries, which are the default, neither client tells its application anything: they wait.
+    patient_java = JavaProducer(jvm, cluster.nodes[3].bootstrap)
+    patient_python = KafkaProducer(bootstrap_servers=cluster.nodes[3].bootstrap, acks="all", retry_backoff_ms=100)
+    waiting_java = patient_java.send(TOPIC, 0, "java waited")
+    waiting_python = patient_python.send(TOPIC, b"python waited", partition=1)
     # What is committed can still be read. The last leader may have known of a few more commits than this one does.
     readable = consumed(cluster.nodes[3].bootstrap, 240)
     assert len(set(readable)) == 240 and set(readable) <= {*everywhere, *through_one, *with_two}
+    assert not waiting_java.isDone() and not waiting_python.is_done
 
     cluster.start([1])
+    waiting_java.get()
+    waiting_python.get(30)
+    patient_java.close()
+    patient_python.close()
+    waited = ["java waited", "python waited"]
     await_isr(cluster, 1, 3)
     again = [f"again-{at}" for at in range(60)]
     produce(cluster.nodes[3].bootstrap, again)
     cluster.start([2])
     await_isr(cluster, 1, 2, 3)
-    everything = sorted(everywhere + through_one + with_two + again)
+    everything = sorted(everywhere + through_one + with_two + waited + again)
     assert consumed(cluster.nodes[2].bootstrap, len(everything)) == everything
 
 
@@ -192,16 +215,19 @@ def test_replicas_move(cluster: QuorumCluster, stock_tools: StockTools, tmp_path
     assert consumed(cluster.bootstrap, 120, topic) == sorted(values)
 
 
-def test_an_unclean_leader_only_where_it_is_allowed(cluster: QuorumCluster) -> None:
-    """Broker 2 falls behind and the in-sync one dies: nobody leads, unless the topic prefers that to waiting."""
+def test_an_unclean_leader_only_where_it_is_allowed(cluster: QuorumCluster, stock_tools: StockTools) -> None:
+    """Broker 2 falls behind and the in-sync one dies: nobody leads, unless the topic prefers that to waiting, be it
+    from now on, or unless somebody asks for it.
+    """
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
-    for name, allowed in (("waits", "false"), ("goes-on", "true")):
+    topics = {"waits": "false", "goes-on": "true", "changes-its-mind": "false", "is-asked": "false"}
+    for name, allowed in topics.items():
         config = {"unclean.leader.election.enable": allowed, "min.insync.replicas": "1"}
         admin.create_topics([NewTopic(name, replica_assignments={0: [1, 2]}, topic_configs=config)])
         await_isr(cluster, 1, 2, topic=name)
     admin.close()
     cluster.nodes[2].kill()
-    for name in ("waits", "goes-on"):
+    for name in topics:
         await_isr(cluster, 1, topic=name)
         producer = KafkaProducer(bootstrap_servers=cluster.nodes[1].bootstrap, acks="all")
         producer.send(name, b"only on 1", partition=0).get(20)
@@ -209,12 +235,25 @@ def test_an_unclean_leader_only_where_it_is_allowed(cluster: QuorumCluster) -> N
     cluster.nodes[1].kill()
     cluster.start([2])
 
-    def led() -> bool:
-        return partitions(cluster, "goes-on")[0][0] == 2
+    def await_leader_of(topic: str) -> None:
+        wait_until(lambda: partitions(cluster, topic)[0][0] == 2, 20, f"an unclean leader of {topic}")
 
-    wait_until(led, 20, "an unclean leader")
+    await_leader_of("goes-on")
+    for name in ("waits", "changes-its-mind", "is-asked"):
+        assert partitions(cluster, name)[0][0] == -1
+    common = ("--bootstrap-server", cluster.bootstrap)
+    changed = ("--entity-type", "topics", "--entity-name", "changes-its-mind", "--alter")
+    set_it = stock_tools.run(CONFIGS, *common, *changed, "--add-config", "unclean.leader.election.enable=true")
+    assert set_it.code == 0, set_it.out + set_it.err
+    await_leader_of("changes-its-mind")
+    asked = ("--election-type", "unclean", "--topic", "is-asked", "--partition", "0")
+    elected = stock_tools.run(LEADER_ELECTION, *common, *asked)
+    assert "Successfully completed leader election (UNCLEAN)" in elected.out, elected.out + elected.err
+    await_leader_of("is-asked")
     assert partitions(cluster, "waits")[0][0] == -1
     cluster.start([1])
     wait_until(lambda: partitions(cluster, "waits")[0][0] == 1, 20, "the in-sync replica leads again")
     assert consumed(cluster.bootstrap, 1, "waits") == ["only on 1"]
-    assert consumed(cluster.bootstrap, 1, "goes-on") == []  # that is the price
+    for name in ("goes-on", "changes-its-mind", "is-asked"):  # that is the price
+        wait_until(lambda n=name: partitions(cluster, n)[0][1] == [1, 2], 20, "both follow the unclean leader")  # type: ignore[misc]
+        assert end_offset(cluster, name) == 0
