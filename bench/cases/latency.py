@@ -27,15 +27,13 @@ def run(lab: Lab, side: Side, replicas: int = 1) -> dict[str, float]:
     }
 
 
-CASES: tuple[Case, ...] = (
-    Case(
-        "end to end, 1,000 msg/s",
-        (
-            Metric("p50", "ms", "lower"),
-            Metric("p99", "ms", "lower", 0.6),
-            Metric("p99.9", "ms", "lower"),
-            Metric("broker CPU", "% of a core", "lower"),
-        ),
-        run,
-    ),
-)
+def metrics(p99_target: float) -> tuple[Metric, ...]:
+    return (
+        Metric("p50", "ms", "lower"),
+        Metric("p99", "ms", "lower", p99_target),
+        Metric("p99.9", "ms", "lower"),
+        Metric("broker CPU", "% of a core", "lower"),
+    )
+
+
+CASES: tuple[Case, ...] = (Case("end to end, 1,000 msg/s", metrics(0.6), run),)

@@ -116,12 +116,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "three replicas, end to end, 1,000 msg/s",
-        (
-            Metric("p50", "ms", "lower"),
-            Metric("p99", "ms", "lower", 1.0),
-            Metric("p99.9", "ms", "lower"),
-            Metric("broker CPU", "% of a core", "lower"),
-        ),
+        latency.metrics(1.0),
         run_latency,
         prepare,
         finish,
