@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from py4j.java_gateway import JavaGateway
 from support.anchor import AnchorKafka
 from support.broker_process import BrokerProcess
 from support.jvm import Jvm, open_log
 from support.tools import StockTools
+
+settings.register_profile("unhurried", deadline=None)  # a busy machine is no failure
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")
