@@ -72,13 +72,15 @@ class LogSync:
         """
         target = end_offset()
         while self._cut_unsynced or self.recovery_point < min(target, end_offset()):
-            if self._running is None or self._running.done():
-                # Done, but `_done` has not had its turn: waiting for it would return at once, for ever. What to sync
-                # and what that proves are decided here, not when the task gets its turn: a truncation may come between.
+            running = self._running
+            # One that is done has its callbacks still to come: waiting for it would not even yield to the loop.
+            if running is None or running.done():
+                # What to sync and what that proves are decided here, not when the task gets its turn: a truncation
+                # may come between.
                 work = self._run(end_offset(), self._cuts, self._work())
-                self._running = asyncio.create_task(work)
-                self._running.add_done_callback(self._done)
-            await asyncio.shield(self._running)
+                running = self._running = asyncio.create_task(work)
+                running.add_done_callback(self._done)
+            await asyncio.shield(running)
         if not self._log_dir.online:
             raise self._log_dir.offline_error()
 

@@ -75,10 +75,10 @@ class Feed:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[QuorumCluster]:
-    made = QuorumCluster(tmp_path, separate(controllers=1, brokers=3), extra=SETTINGS, log_dirs=2)
+    made = QuorumCluster(tmp_path, separate(controllers=1, brokers=3), extra=SETTINGS, log_directories=2)
     dying = made.nodes[DYING]
     dying.command = [
-        *(sys.executable, "-m", "support.failing_sync", str(tmp_path / "mark"), str(dying.log_dirs[1])),
+        *(sys.executable, "-m", "support.failing_sync", str(tmp_path / "mark"), str(dying.data_dirs[1])),
         *("server-start", str(dying.properties_path)),
     ]
     try:
@@ -98,7 +98,7 @@ def metadata(cluster: QuorumCluster, topic: str = TOPIC) -> dict[int, Any]:
 def placed(node: NodeProcess, topic: str = TOPIC) -> dict[int, Path]:
     """Where a broker keeps its replicas, by its files."""
     found: dict[int, Path] = {}
-    for directory in node.log_dirs:
+    for directory in node.data_dirs:
         for path in directory.glob(f"{topic}-*"):
             if path.name.count(".") == 0:
                 found[int(path.name.rpartition("-")[2])] = directory
@@ -135,7 +135,7 @@ def set_rate(cluster: QuorumCluster, rate: int) -> None:
 
 
 def other(node: NodeProcess, directory: Path) -> Path:
-    return next(one for one in node.log_dirs if one != directory)
+    return next(one for one in node.data_dirs if one != directory)
 
 
 def described(tools: StockTools, cluster: QuorumCluster, broker: int) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def test_replicas_move_and_a_directory_dies(cluster: QuorumCluster, stock_tools:
                 "replicas": [1, 2, 3],
                 "log_dirs": [str(other(node, directory)) for node, directory in before.items()],
             },
-            {"topic": FRESH, "partition": 0, "replicas": [2], "log_dirs": [str(two.log_dirs[1])]},
+            {"topic": FRESH, "partition": 0, "replicas": [2], "log_dirs": [str(two.data_dirs[1])]},
         ],
     }
     plan = write_temporary(json.dumps(wanted), ".json")
@@ -207,15 +207,15 @@ def test_replicas_move_and_a_directory_dies(cluster: QuorumCluster, stock_tools:
     assert {node: placed(node)[0] for node in (one, two, three)} == {
         node: other(node, directory) for node, directory in before.items()
     }
-    assert placed(two, FRESH) == {0: two.log_dirs[1]}
+    assert placed(two, FRESH) == {0: two.data_dirs[1]}
     assert not any(futures(node) for node in (one, two, three))
 
     # A directory of a broker dies: what it led is led by others, what is in the other directory goes on.
     wait_until(lambda: all(len(p.isr_nodes) == 3 for p in metadata(cluster).values()), 30, "all replicas in sync")
     for partition, place in placed(one).items():
-        if partition in (1, 2) and (place == one.log_dirs[1]) != (partition == 1):
+        if partition in (1, 2) and (place == one.data_dirs[1]) != (partition == 1):
             move(one, partition, other(one, place))
-    lost = {partition for partition, place in placed(one).items() if place == one.log_dirs[1]}
+    lost = {partition for partition, place in placed(one).items() if place == one.data_dirs[1]}
     assert lost and lost != set(range(PARTITIONS))
     (tmp_path / "mark").touch()
 
@@ -231,13 +231,13 @@ def test_replicas_move_and_a_directory_dies(cluster: QuorumCluster, stock_tools:
     named = {int(line.split("Partition:")[1].split()[0]) for line in topics.splitlines() if f"Topic: {TOPIC}" in line}
     assert named == lost, topics
     directories = described(stock_tools, cluster, 1)
-    assert directories[str(one.log_dirs[1])]["error"] == "org.apache.kafka.common.errors.KafkaStorageException"
-    kept = {replica["partition"] for replica in directories[str(one.log_dirs[0])]["partitions"]}
+    assert directories[str(one.data_dirs[1])]["error"] == "org.apache.kafka.common.errors.KafkaStorageException"
+    kept = {replica["partition"] for replica in directories[str(one.data_dirs[0])]["partitions"]}
     assert kept == {f"{TOPIC}-{partition}" for partition in set(range(PARTITIONS)) - lost}
 
     # The disk is replaced by an empty one.
     one.terminate()
-    shutil.rmtree(one.log_dirs[1])
+    shutil.rmtree(one.data_dirs[1])
     (tmp_path / "mark").unlink()
     cluster.start([1])
     wait_until(lambda: all(len(p.isr_nodes) == 3 for p in metadata(cluster).values()), 40, "all replicas in sync again")

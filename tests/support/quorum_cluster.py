@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,20 +50,28 @@ class NodeSpec(NamedTuple):
 class NodeProcess(ServerProcess):
     """One node of a cluster. `port` is its first listener: a broker's own, or a controller's."""
 
-    def __init__(self, node_id: int, spec: NodeSpec, directory: Path, settings: dict[str, str], ports: tuple[int, ...]):
+    def __init__(
+        self,
+        node_id: int,
+        spec: NodeSpec,
+        directory: Path,
+        settings: dict[str, str],
+        ports: tuple[int, ...],
+        program: Sequence[str] = ("cli.main",),
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.node_id = node_id
         self.spec = spec
         self.directory = directory
-        self.log_dirs = [Path(path) for path in settings["log.dirs"].split(",")]
-        self.data_dir = self.log_dirs[0]
+        self.data_dirs = [Path(path) for path in settings["log.dirs"].split(",")]
+        self.data_dir = self.data_dirs[0]  # with the metadata
         self.directory_id = Uuid.random()
         self.controller_port = ports[-1] if "controller" in spec.roles else 0
         self.properties_path = directory / "node.properties"
         self.settings = settings
         write_properties(self.properties_path, settings)
         if spec.software == OURS:
-            command = [sys.executable, "-m", "cli.main", "server-start", str(self.properties_path)]
+            command = [sys.executable, "-m", *program, "server-start", str(self.properties_path)]
         else:
             command = [*java_command(HEAP), "kafka.Kafka", str(self.properties_path)]
         name = f"{spec.software} node {node_id}"
@@ -72,9 +80,7 @@ class NodeProcess(ServerProcess):
     def environment(self) -> dict[str, str]:
         if self.spec.software != OURS:
             return dict(os.environ)
-        path = os.pathsep.join(
-            (str(ROOT), str(ROOT / "tests"))
-        )  # the latter for programs that stand in for the command
+        path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
         return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
     @property
@@ -97,7 +103,8 @@ class QuorumCluster:
     """Formatted on construction, started with `start`. Node ids are the keys of `nodes`.
 
     `static` means controller.quorum.voters, kraft.version 0; otherwise the voters are in the log (KIP-853). Nodes in
-    `joining` are controllers that are no voters at first.
+    `joining` are controllers that are no voters at first. `program` is a module that stands in for our command, with
+    arguments of its own; every node runs in its own directory.
     """
 
     def __init__(
@@ -110,9 +117,9 @@ class QuorumCluster:
         extra: Mapping[str, str] | None = None,
         tools: StockTools | None = None,
         network: Namespaces | None = None,
-        log_dirs: int = 1,
+        log_directories: int = 1,
+        program: Sequence[str] = ("cli.main",),
     ) -> None:
-        """`log_dirs` is how many each broker has."""
         self.nodes: dict[int, NodeProcess] = {}
         hosts = {node_id: "127.0.0.1" if network is None else network.host(node_id) for node_id in nodes}
         self._joining = set(joining)
@@ -132,9 +139,9 @@ class QuorumCluster:
         for node_id, spec in nodes.items():
             home = directory / f"node{node_id}"
             settings = _settings(node_id, spec, home, ports[node_id], hosts[node_id]) | quorum | dict(extra or {})
-            if log_dirs > 1 and "broker" in spec.roles:
-                settings["log.dirs"] = ",".join(str(home / f"data{number}") for number in range(1, log_dirs + 1))
-            node = self.nodes[node_id] = NodeProcess(node_id, spec, home, settings, ports[node_id])
+            if log_directories > 1:
+                settings["log.dirs"] = ",".join(str(home / f"data{at}") for at in range(1, log_directories + 1))
+            node = self.nodes[node_id] = NodeProcess(node_id, spec, home, settings, ports[node_id], program)
             node.host = hosts[node_id]
             if network is not None:
                 node.command = network.command(node_id, node.command)
