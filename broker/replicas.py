@@ -166,9 +166,11 @@ class ReplicaManager:
                 self._apply_config(image.topics_by_name[name])
 
     def on_broker_config(self, config: BrokerConfig) -> None:
-        """Defaults of topic settings changed for the whole broker."""
+        """Settings of the whole broker changed, and with them defaults of topic settings."""
         self.config = config
         self.mover.on_config(config)
+        if self._replication is not None:
+            self._replication.on_config(config)
         assert self._image is not None
         for topic in self._image.topics_by_name.values():
             self._apply_config(topic)
@@ -208,6 +210,8 @@ class ReplicaManager:
             self._check_not_offline(named)
             found = self.logs.create(topic.name, index, topic.topic_id, self.log_config(topic.name), named)
         partition = Partition(topic.name, index, topic.topic_id, self.node_id, found, self._cluster)
+        if self._replication is not None:
+            self._replication.on_topic_config(found.config, [partition])
         self._by_name[topic.name, index] = partition
         self._by_id[topic.topic_id, index] = partition
         future = self.logs.future(topic.name, index)
@@ -271,14 +275,15 @@ class ReplicaManager:
 
     def _apply_config(self, topic: TopicImage) -> None:
         config = self.log_config(topic.name)
-        for index in topic.partitions:
-            partition = self._by_name.get((topic.name, index))
-            if partition is not None:
-                partition.log.update_config(config)
-                future = self.logs.future(topic.name, index)
-                if future is not None:
-                    future.update_config(config)
-                partition.on_cluster_change()
+        partitions = [one for index in topic.partitions if (one := self._by_name.get((topic.name, index))) is not None]
+        for partition in partitions:
+            partition.log.update_config(config)
+            future = self.logs.future(topic.name, partition.index)
+            if future is not None:
+                future.update_config(config)
+            partition.on_cluster_change()
+        if self._replication is not None:
+            self._replication.on_topic_config(config, partitions)
 
     # --- moving replicas between log directories
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import struct
 from typing import Final, cast
 
@@ -120,10 +121,11 @@ class _Wire(asyncio.Protocol):
 class NodeClient:
     """The connection to one address. All methods run on the loop."""
 
-    def __init__(self, host: str, port: int, *, client_id: str) -> None:
+    def __init__(self, host: str, port: int, *, client_id: str, receive_buffer_bytes: int = -1) -> None:
         self.host = host
         self.port = port
         self._client_id = client_id
+        self._receive_buffer_bytes = receive_buffer_bytes
         self._wire: _Wire | None = None
         self._versions: dict[int, tuple[int, int]] = {}
         self._connecting: asyncio.Task[_Wire] | None = None
@@ -226,8 +228,11 @@ class NodeClient:
         return wire
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> _Wire:
-        _, wire = await loop.create_connection(lambda: _Wire(self.description), self.host, self.port)
+        transport, wire = await loop.create_connection(lambda: _Wire(self.description), self.host, self.port)
         try:
+            if self._receive_buffer_bytes >= 0:
+                connected = transport.get_extra_info("socket")
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
             hello = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
             answer = await self._exchange(wire, hello, HANDSHAKE_VERSION)
             assert isinstance(answer, ApiVersionsResponse)
@@ -264,13 +269,24 @@ class NodeClients:
         self._clients: dict[tuple[str, int, str], NodeClient] = {}
         self._closed = False
 
-    async def call(self, host: str, port: int, request: Message, timeout_ms: float, *, lane: str) -> Message:
-        """Raises CallFailed."""
+    async def call(
+        self,
+        host: str,
+        port: int,
+        request: Message,
+        timeout_ms: float,
+        *,
+        lane: str,
+        receive_buffer_bytes: int = -1,
+    ) -> Message:
+        """Raises CallFailed. The kernel sizes the receive buffer of the connection unless it is given."""
         if self._closed:
             raise CallFailed("this node is stopping")
         client = self._clients.get((host, port, lane))
         if client is None:
-            client = self._clients[host, port, lane] = NodeClient(host, port, client_id=f"{self._client_id}-{lane}")
+            client = self._clients[host, port, lane] = NodeClient(
+                host, port, client_id=f"{self._client_id}-{lane}", receive_buffer_bytes=receive_buffer_bytes
+            )
         return await client.call(request, timeout_ms)
 
     async def close(self) -> None:

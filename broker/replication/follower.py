@@ -103,12 +103,14 @@ _TRANSIENT: Final = frozenset(
 class FollowerState:
     """Created when the partition begins to follow a leader in an epoch, dropped when either changes."""
 
-    __slots__ = ("_backoff_ms", "_delayed_until_ms", "leader", "leader_epoch", "phase")
+    __slots__ = ("_backoff_ms", "_delayed_until_ms", "is_level", "leader", "leader_epoch", "phase")
 
     def __init__(self, leader: int, leader_epoch: int, backoff_ms: int) -> None:
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.phase = FollowerPhase.TRUNCATING
+        self.is_level = False
+        """All that the leader knows to be committed is here, as far as its last answer tells: exempt from throttles."""
         self._backoff_ms = backoff_ms
         self._delayed_until_ms = 0
 
@@ -140,6 +142,10 @@ class FollowerState:
         if self.phase is not FollowerPhase.FETCHING or asked_offset != log.log_end_offset:
             return None
         return Append(high_watermark, log_start_offset)
+
+    def on_appended(self, log_end_offset: int, high_watermark: int) -> None:
+        """The step was carried out; `high_watermark` is the leader's."""
+        self.is_level = log_end_offset >= high_watermark
 
     def on_diverging(self, asked_offset: int, log: LogPosition, epoch: int, end_offset: int) -> Step:
         """Our log and the leader's part at the end of `epoch`, at the latest.

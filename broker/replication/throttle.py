@@ -7,13 +7,15 @@ bursts: what is read at once may exceed the rate, and nothing more is read until
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container
+from functools import lru_cache
 from typing import Final
 
 UNLIMITED: Final = 0x7FFFFFFFFFFFFFFF
 """Kafka's default rate; a quota that was never set."""
 
 ALL_REPLICAS: Final = "*"
+_MAX_PARTITION: Final = 0x7FFFFFFF
 
 
 class _Sample:
@@ -107,9 +109,10 @@ class ReplicationQuota:
                 sample.reset(now_ms)
 
 
-def is_throttled(throttled: Sequence[str], index: int, broker: int) -> bool:
-    """Whether a topic's list of throttled replicas ("*", or partition:broker pairs) names a broker's replica."""
-    return ALL_REPLICAS in throttled or any(
-        (int(partition), int(replica)) == (index, broker)
-        for partition, replica in (pair.split(":") for pair in throttled if pair)
-    )
+@lru_cache(maxsize=8)  # the same list is looked at once per partition of a topic
+def throttled_partitions(listed: tuple[str, ...], broker: int) -> Container[int]:
+    """The partitions whose replica on a broker is in a topic's list: "*", or partition:broker pairs."""
+    if ALL_REPLICAS in listed:
+        return range(_MAX_PARTITION + 1)
+    pairs = (pair.split(":") for pair in listed if pair)
+    return frozenset(int(partition) for partition, replica in pairs if int(replica) == broker)
