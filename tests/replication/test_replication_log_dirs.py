@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,12 +74,9 @@ class Feed:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[QuorumCluster]:
-    made = QuorumCluster(tmp_path, separate(controllers=1, brokers=3), extra=SETTINGS, log_directories=2)
-    dying = made.nodes[DYING]
-    dying.command = [
-        *(sys.executable, "-m", "support.failing_sync", str(tmp_path / "mark"), str(dying.data_dirs[1])),
-        *("server-start", str(dying.properties_path)),
-    ]
+    program = ("support.failing_disk", str(tmp_path / "mark"))
+    nodes = separate(controllers=1, brokers=3)
+    made = QuorumCluster(tmp_path, nodes, extra=SETTINGS, log_directories=2, program=program)
     try:
         made.start()
         yield made
@@ -217,7 +213,7 @@ def test_replicas_move_and_a_directory_dies(cluster: QuorumCluster, stock_tools:
             move(one, partition, other(one, place))
     lost = {partition for partition, place in placed(one).items() if place == one.data_dirs[1]}
     assert lost and lost != set(range(PARTITIONS))
-    (tmp_path / "mark").touch()
+    (tmp_path / "mark").write_text(f"sync {one.data_dirs[1]}")
 
     def has_left() -> bool:
         found = metadata(cluster)
