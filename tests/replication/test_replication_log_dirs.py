@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,12 +74,9 @@ class Feed:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[QuorumCluster]:
-    made = QuorumCluster(tmp_path, separate(controllers=1, brokers=3), extra=SETTINGS, log_directories=2)
-    dying = made.nodes[DYING]
-    dying.command = [
-        *(sys.executable, "-m", "support.failing_disk", str(tmp_path / "mark")),
-        *("server-start", str(dying.properties_path)),
-    ]
+    program = ("support.failing_disk", str(tmp_path / "mark"))
+    nodes = separate(controllers=1, brokers=3)
+    made = QuorumCluster(tmp_path, nodes, extra=SETTINGS, log_directories=2, program=program)
     try:
         made.start()
         yield made
