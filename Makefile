@@ -25,9 +25,9 @@ cluster: $(STAMPS)/run ## start three nodes on ports 9092, 9102 and 9112; Ctrl-C
 test: $(STAMPS)/test lint java jars ## lint, then all tests
 	$(BIN)/python -m pytest
 
-soak: $(STAMPS)/test ## 100,000 simulated histories of the quorum (SEEDS=n), 5,000 of replication, ten minutes of faults
+soak: $(STAMPS)/test ## 100,000 simulated histories of the quorum (SEEDS=n), 20,000 of replication, ten minutes of faults
 	cd tests && ../$(BIN)/python -m support.raft_soak $(SEEDS)
-	BARNABAS_REPLICATION_SEEDS=5000 $(BIN)/python -m pytest -s tests/sim/test_sim_replication.py
+	BARNABAS_REPLICATION_SEEDS=20000 $(BIN)/python -m pytest -s tests/sim/test_sim_replication.py
 	cd tests && ../$(BIN)/python -m support.fault_run $(FAULT_SECONDS)
 
 lint: $(STAMPS)/test ## ruff, mypy --strict, import contracts

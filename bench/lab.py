@@ -10,7 +10,7 @@ import itertools
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,11 +61,11 @@ class Side:
     def resident_mb(self) -> float:
         return resident_mb(self.server.pid)
 
-    def create_topic(self, name: str, partitions: int = 1, timeout_s: float = SETTLE_S) -> Uuid:
+    def create_topic(self, name: str, partitions: int = 1, replicas: int = 1, timeout_s: float = SETTLE_S) -> Uuid:
         """Created, and every partition has its leader."""
         with Wire(self.port) as wire:
             wire.socket.settimeout(timeout_s)
-            topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+            topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
             timeout_ms = int(timeout_s * 1000)
             made = wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms)).topics[0]
             if made.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -92,9 +92,12 @@ class Side:
 
     def end_offsets(self, topic: str, partitions: int) -> int:
         """The sum over all partitions: how many records a fresh topic took in."""
-        parts = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(partitions)]
+        return self.offsets_of(self.port, topic, range(partitions))
+
+    def offsets_of(self, port: int, topic: str, partitions: Iterable[int]) -> int:
+        parts = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in partitions]
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=parts)])
-        with Wire(self.port) as wire:
+        with Wire(port) as wire:
             answer = wire.ask(request, 7)
         failed = [part for part in answer.topics[0].partitions if part.error_code != 0]
         if failed:

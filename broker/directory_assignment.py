@@ -1,16 +1,21 @@
-"""With several log directories the broker chooses one for a new replica, and the controller learns of it afterwards."""
+"""With several log directories the broker decides where a replica is kept, and tells the controller (KIP-858).
+
+A new replica is told of once it is there. One that moves to another directory is told of before it changes: should
+the node fail in between, the metadata says which of the two copies counts.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker.controller_channel import ControllerChannel
 from broker.lifecycle import BrokerLifecycle
-from broker.replicas import ReplicaManager
+from controller.record_versions import DIRECTORY_ASSIGNMENT_LEVEL
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -27,39 +32,87 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 30_000
+STOP_S: Final = 5.0
+"""How long a stop waits for a request under way."""
+RETRY_S: Final = 0.5
+"""After an error of the controller that may pass."""
+
+Replica = tuple[Uuid, int]
+"""Topic id and partition."""
 
 
 class DirectoryAssignment:
-    """Takes what the replica manager has misplaced; one request at a time. A loss is made good at the next start."""
+    """What the controller is still to be told; one request at a time, so that the last word on a replica counts."""
 
-    def __init__(
-        self, replicas: ReplicaManager, lifecycle: BrokerLifecycle, controller: Controller, channel: ControllerChannel
-    ) -> None:
-        self._replicas = replicas
+    def __init__(self, lifecycle: BrokerLifecycle, controller: Controller, channel: ControllerChannel) -> None:
+        self.on_assigned: Callable[[Replica, Uuid], None] | None = None
+        """Called when the controller has recorded a replica in a directory."""
         self._lifecycle = lifecycle
         self._controller = controller
         self._channel = channel
+        self._wanted: dict[Replica, Uuid] = {}
+        self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    def assign(self, replica: Replica, directory_id: Uuid) -> None:
+        """The replica is in this directory, or is about to be. Told as soon as the broker is unfenced."""
+        self._wanted[replica] = directory_id
+        self.maybe_tell()
+
     def maybe_tell(self) -> None:
-        if self._replicas.misplaced and self._task is None and not self._lifecycle.is_fenced:
-            self._task = asyncio.create_task(self._tell(), name="directory assignment")
+        if self._wanted and self._task is None and not self._lifecycle.is_fenced and not self._stopping.is_set():
+            self._task = asyncio.get_running_loop().create_task(self._tell(), name="directory assignment")
 
     async def _tell(self) -> None:
         try:
-            while self._replicas.misplaced:
-                misplaced, self._replicas.misplaced = self._replicas.misplaced, {}
-                await self._assign(misplaced)
-        except ApiError as error:  # nothing but the metadata's view depends on it
-            log.warning("the controller did not take the directories of new partitions: %s", error)
+            while self._wanted and not self._stopping.is_set():
+                wanted, self._wanted = self._wanted, {}
+                try:
+                    await self._assign(wanted)
+                except ApiError as error:
+                    log.warning("the controller did not take the directories of replicas: %s; trying again", error)
+                    self._wanted = {**wanted, **self._wanted}
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(RETRY_S):
+                            await self._stopping.wait()
         finally:
             self._task = None
 
-    async def _assign(self, misplaced: Mapping[tuple[Uuid, int], Uuid]) -> None:
+    async def _assign(self, wanted: Mapping[Replica, Uuid]) -> None:
+        if self._controller.image.features.metadata_version < DIRECTORY_ASSIGNMENT_LEVEL:
+            for replica, directory_id in wanted.items():  # a cluster of an older release keeps no directories
+                self._told(replica, directory_id)
+            return
+        request = self._request(wanted)
+        response = await self._channel.ask(
+            request,
+            lambda: self._controller.on_assign_replicas_to_directories(request),
+            timeout_ms=TIMEOUT_MS,
+            lane="assignment",
+        )
+        assert isinstance(response, AssignReplicasToDirsResponse)
+        if response.error_code != ErrorCode.NONE:
+            raise ApiError(ErrorCode(response.error_code))
+        for directory in response.directories:
+            for topic in directory.topics:
+                for part in topic.partitions:
+                    if part.error_code == ErrorCode.NONE:
+                        self._told((topic.topic_id, part.partition_index), directory.id)
+                    else:  # the topic was deleted, or the replica taken away: the metadata will say so
+                        error = ErrorCode(part.error_code).name
+                        log.info(
+                            "the controller knows no replica %s-%d: %s", topic.topic_id, part.partition_index, error
+                        )
+
+    def _told(self, replica: Replica, directory_id: Uuid) -> None:
+        if self.on_assigned is not None:
+            self.on_assigned(replica, directory_id)
+
+    def _request(self, wanted: Mapping[Replica, Uuid]) -> AssignReplicasToDirsRequest:
         directories: dict[Uuid, dict[Uuid, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for (topic_id, partition), directory_id in misplaced.items():
+        for (topic_id, partition), directory_id in wanted.items():
             directories[directory_id][topic_id].append(partition)
-        request = AssignReplicasToDirsRequest(
+        return AssignReplicasToDirsRequest(
             broker_id=self._controller.controller_id,
             broker_epoch=self._lifecycle.epoch,
             directories=[
@@ -76,16 +129,14 @@ class DirectoryAssignment:
                 for directory_id, topics in directories.items()
             ],
         )
-        response = await self._channel.ask(
-            request,
-            lambda: self._controller.on_assign_replicas_to_directories(request),
-            timeout_ms=TIMEOUT_MS,
-            lane="assignment",
-        )
-        assert isinstance(response, AssignReplicasToDirsResponse)
-        if response.error_code != ErrorCode.NONE:
-            raise ApiError(ErrorCode(response.error_code))
 
     async def stop(self) -> None:
-        if self._task is not None:
-            await self._task
+        """Not for ever: without a controller the answer will not come, and the next start makes the loss good."""
+        self._stopping.set()
+        task = self._task
+        if task is not None:
+            _, pending = await asyncio.wait({task}, timeout=STOP_S)
+            for one in pending:
+                one.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await one

@@ -127,6 +127,10 @@ class BrokerLifecycle:
             self._changed.clear()
             await self._changed.wait()
 
+    def beat_now(self) -> None:
+        """There is news for the controller, such as a log directory that is lost: it need not wait its turn."""
+        self._due.set()
+
     async def allocate_producer_ids(self) -> tuple[int, int]:
         """A block of producer ids for this broker, never given out before: the first, and how many. Raises ApiError."""
         request = AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self.epoch)

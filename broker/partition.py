@@ -8,6 +8,7 @@ from typing import Protocol
 from broker.replication.cluster import ClusterView
 from broker.replication.commits import CommitQueue, OnCommitted
 from broker.replication.leader import IsrChange, IsrResult, LeaderState, StaleBrokerEpoch, UnknownReplica
+from broker.replication.throttle import ReplicationQuota
 from controller.image import PartitionImage
 from protocol.errors import ApiError, ErrorCode
 from protocol.uuids import Uuid
@@ -42,8 +43,10 @@ class Partition:
         "_commits",
         "_deletions",
         "commits_at_once",
+        "follower_quota",
         "image",
         "index",
+        "leader_quota",
         "leadership",
         "log",
         "node_id",
@@ -70,6 +73,10 @@ class Partition:
         """Consumers, woken when the high watermark moves."""
         self.replica_waiters: set[AppendWaiter] = set()
         """Followers, woken when the log grows."""
+        self.leader_quota: ReplicationQuota | None = None
+        """Set while the topic names this replica as throttled: what followers that are not in sync may read of it."""
+        self.follower_quota: ReplicationQuota | None = None
+        """The same for what it reads as a follower."""
         self._cluster = cluster
         self._commits = CommitQueue()
         self._deletions = CommitQueue()
@@ -261,6 +268,17 @@ class Partition:
         if len(self._deletions):
             self._deletions.release(self.low_watermark, ErrorCode.NONE)
 
+    def on_throttle(self, leader_quota: ReplicationQuota | None, follower_quota: ReplicationQuota | None) -> None:
+        """Other quotas, or other rates of theirs: followers that were held may read more now."""
+        was_held = self.leader_quota is not None
+        self.leader_quota, self.follower_quota = leader_quota, follower_quota
+        if was_held:
+            for waiter in tuple(self.replica_waiters):
+                waiter.on_progress(self)
+
+    def is_in_sync(self, replica_id: int) -> bool:
+        return self.leadership is not None and replica_id in self.leadership.isr
+
     @property
     def low_watermark(self) -> int:
         """Below it no replica that lives has records any more."""
@@ -310,6 +328,13 @@ class Partition:
             self._maybe_commit()
 
     # --- the end
+
+    def on_log_moved(self, log: Log) -> None:
+        """Another log directory holds the replica from now on; the log there has the same records."""
+        latest, self.log = self.log.leader_epochs.latest_entry, log
+        known = log.leader_epochs.latest_epoch
+        if latest is not None and (known is None or latest.epoch > known):  # an epoch in which nothing was written yet
+            log.leader_epochs.assign(*latest)
 
     def on_gone(self) -> None:
         """Deleted, or its disk failed: those who wait on it are answered now, not at their deadline."""

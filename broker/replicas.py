@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from broker.partition import Partition
 from broker.replication.cluster import ClusterView
+from broker.replication.move import is_level
+from broker.replication.mover import Assign, ReplicaMover, history_of
 from broker.replication.service import ReplicationService
 from config.broker import BrokerConfig
 from config.topic import LogConfig
@@ -17,24 +19,33 @@ from storage.errors import StorageError
 from storage.log import Log
 from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager
+from storage.log_names import MAX_NAME, future_name
 
 log = logging.getLogger("broker.replicas")
+
+_NO_DIRECTORY = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING)
 
 
 class ReplicaManager:
     """Owns every Partition. Handlers look partitions up here and talk to them, never to the log manager."""
 
     def __init__(
-        self, config: BrokerConfig, node_id: int, logs: LogManager, replication: ReplicationService | None = None
+        self,
+        config: BrokerConfig,
+        node_id: int,
+        logs: LogManager,
+        replication: ReplicationService | None = None,
+        assign: Assign = lambda replica, directory_id: None,
     ) -> None:
+        """`assign` tells the controller in which directory a replica is, where the metadata does not say so."""
         self.config = config
         self._replication = replication
         self.node_id = node_id
         self.logs = logs
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
-        self.misplaced: dict[tuple[Uuid, int], Uuid] = {}
-        """Replicas whose directory the metadata does not know yet: (topic id, partition) -> directory id."""
+        self._assign = assign
+        self.mover = ReplicaMover(config, logs, assign)
         self._image: MetadataImage | None = None
 
     @property
@@ -89,11 +100,52 @@ class ReplicaManager:
         self._image = image
         if self._replication is not None:
             self._replication.on_brokers(image)
+        self._promote_futures(image)
         for topic in image.topics_by_name.values():
             self._apply_topic(topic)
         for stray in self.logs:  # the topic was deleted, or moved away, while this node was down
-            if (stray.topic, stray.partition) not in self._by_name and stray.log_dir.online:
+            held = image.topics_by_name.get(stray.topic)
+            is_known = (stray.topic, stray.partition) in self._by_name or (
+                # A copy on its way that is all there is, while the directory it comes from is offline.
+                held is not None
+                and self.logs.get(stray.topic, stray.partition) is None
+                and held.topic_id == stray.topic_id
+                and self._is_replica(held, stray.partition)
+            )
+            if not is_known and stray.log_dir.online:
                 self._set_aside(stray)
+
+    def _is_replica(self, topic: TopicImage, index: int) -> bool:
+        partition = topic.partitions.get(index)
+        return partition is not None and self.node_id in partition.replicas
+
+    def _promote_futures(self, image: MetadataImage) -> None:
+        """At start: a move that the controller had recorded, and that lacked nothing but the change of names.
+
+        If the current log has more, the move goes on instead: it was written to until the end. A future log alone was
+        on the point of taking over, unless the directory that it comes from is offline.
+        """
+        all_online = all(directory.online for directory in self.logs.directories)
+        for future in [one for one in self.logs if one is self.logs.future(one.topic, one.partition)]:
+            topic = image.topics_by_name.get(future.topic)
+            if topic is None or future.topic_id != topic.topic_id or not self._is_replica(topic, future.partition):
+                continue
+            current = self.logs.get(future.topic, future.partition)
+            if current is not None and current.topic_id != topic.topic_id:
+                self._set_aside(current)
+                current = None
+            named = topic.partitions[future.partition].directory_of(self.node_id)
+            is_named = named == future.log_dir.directory_id
+            if current is None:
+                ready = is_named or (all_online and named in _NO_DIRECTORY)
+            else:
+                ready = is_named and is_level(history_of(current), history_of(future))
+            if ready:
+                try:
+                    self.logs.promote(future)
+                    log.info("%s has moved to %s", future.name, future.log_dir.path)
+                except StorageError as error:
+                    log.error("%s", error)
 
     def on_image(self, image: MetadataImage, delta: ImageDelta) -> None:
         """Called by the controller's publication, before the change is answered to whoever asked for it."""
@@ -114,8 +166,11 @@ class ReplicaManager:
                 self._apply_config(image.topics_by_name[name])
 
     def on_broker_config(self, config: BrokerConfig) -> None:
-        """Defaults of topic settings changed for the whole broker."""
+        """Settings of the whole broker changed, and with them defaults of topic settings."""
         self.config = config
+        if self._replication is not None:
+            self._replication.on_config(config)
+        self.mover.on_config(config)
         assert self._image is not None
         for topic in self._image.topics_by_name.values():
             self._apply_config(topic)
@@ -136,8 +191,8 @@ class ReplicaManager:
                 if self._replication is not None:
                     self._replication.fetchers.on_partition(partition)
                 directory_id = partition.log.log_dir.directory_id
-                if image.directory_of(self.node_id) != directory_id:
-                    self.misplaced[topic.topic_id, index] = directory_id
+                if image.directory_of(self.node_id) != directory_id and not self.mover.may_be_assigned(partition):
+                    self._assign((topic.topic_id, index), directory_id)
             except StorageError as error:
                 log.error("partition %s-%d is offline: %s", topic.name, index, error)
 
@@ -151,16 +206,32 @@ class ReplicaManager:
             self._set_aside(found)
             found = None
         if found is None:
-            self._check_not_offline(image.directory_of(self.node_id))
-            found = self.logs.create(topic.name, index, topic.topic_id, self.log_config(topic.name))
+            named = image.directory_of(self.node_id)
+            self._check_not_offline(named)
+            found = self.logs.create(topic.name, index, topic.topic_id, self.log_config(topic.name), named)
         partition = Partition(topic.name, index, topic.topic_id, self.node_id, found, self._cluster)
+        if self._replication is not None:
+            self._replication.on_topic_config(found.config, [partition])
         self._by_name[topic.name, index] = partition
         self._by_id[topic.topic_id, index] = partition
+        future = self.logs.future(topic.name, index)
+        if future is not None:
+            self._resume_move(partition, future, image)
         return partition
+
+    def _resume_move(self, partition: Partition, future: Log, image: PartitionImage) -> None:
+        try:
+            if future.topic_id != partition.topic_id or future.log_dir is partition.log.log_dir:
+                self.logs.delete(future)
+            else:
+                is_assigned = image.directory_of(self.node_id) == future.log_dir.directory_id
+                self.mover.resume(partition, future, is_assigned=is_assigned)
+        except StorageError as error:
+            log.error("%s stays in %s: %s", partition, partition.log.log_dir.path, error)
 
     def _check_not_offline(self, directory_id: Uuid) -> None:
         """A replica whose disk is missing must not come back empty on another one."""
-        if directory_id in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
+        if directory_id in _NO_DIRECTORY:
             return
         offline = [directory.path for directory in self.logs.directories if not directory.online]
         if offline and all(one.directory_id != directory_id for one in self.logs.directories if one.online):
@@ -174,12 +245,14 @@ class ReplicaManager:
 
     def on_directory_failure(self, directory: LogDirectory) -> None:
         """Its partitions answer KAFKA_STORAGE_ERROR from now on; those of other directories go on."""
+        self.mover.on_directory_failure(directory)
         for partition in [one for one in self._by_name.values() if one.log.log_dir is directory]:
             self._forget(partition)
 
     def _forget(self, partition: Partition) -> None:
         del self._by_name[partition.topic, partition.index]
         self._by_id.pop((partition.topic_id, partition.index), None)
+        self.mover.forget(partition)
         if self._replication is not None:
             self._replication.fetchers.remove(partition)
         partition.on_gone()
@@ -193,15 +266,55 @@ class ReplicaManager:
     def _give_up(self, partition: Partition) -> None:
         """Deleted, or moved to other brokers: its records are theirs to keep."""
         self._forget(partition)
-        try:
-            self.logs.delete(partition.log)
-        except StorageError as error:
-            log.error("the log of %s could not be deleted: %s", partition, error)
+        for gone in (partition.log, self.logs.future(partition.topic, partition.index)):
+            if gone is not None:
+                try:
+                    self.logs.delete(gone)
+                except StorageError as error:
+                    log.error("the log of %s could not be deleted: %s", partition, error)
 
     def _apply_config(self, topic: TopicImage) -> None:
         config = self.log_config(topic.name)
-        for index in topic.partitions:
-            partition = self._by_name.get((topic.name, index))
-            if partition is not None:
-                partition.log.update_config(config)
-                partition.on_cluster_change()
+        partitions = [one for index in topic.partitions if (one := self._by_name.get((topic.name, index))) is not None]
+        for partition in partitions:
+            partition.log.update_config(config)
+            future = self.logs.future(topic.name, partition.index)
+            if future is not None:
+                future.update_config(config)
+            partition.on_cluster_change()
+        if self._replication is not None:
+            self._replication.on_topic_config(config, partitions)
+
+    # --- moving replicas between log directories
+
+    def alter_log_dir(self, topic: str, index: int, path: str) -> None:
+        """Move a replica to the log directory `path`, or leave it there and cancel its move elsewhere.
+
+        For a replica that is not here yet the wish is remembered until it is created, though the answer is an error:
+        `kafka-reassign-partitions` asks before the partition has arrived. Raises ApiError, StorageError.
+        """
+        if len(future_name(topic, index)) > MAX_NAME:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+        directory = next((one for one in self.logs.directories if one.path == path), None)
+        if directory is None:
+            raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log directory {path} is not one of this broker's.")
+        if not directory.online:
+            raise directory.offline_error()
+        if self.config.is_cordoned(path):
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Log directory {path} is cordoned.")
+        partition = self._by_name.get((topic, index))
+        if partition is None:
+            try:
+                self.partition(topic, index)
+            except ApiError as error:
+                if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                    self.logs.preferred[topic, index] = directory
+                if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE) from None
+                raise
+            return
+        target = self.mover.target_of(partition)
+        if target is not None and target is not directory:
+            self.mover.cancel(partition)
+        if partition.log.log_dir is not directory and target is not directory:
+            self.mover.begin(partition, directory)

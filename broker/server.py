@@ -145,6 +145,7 @@ class Broker:
         self._started.append("controller")
         await self.controller.start()
         for server in self._controller_servers:
+            server.on_connection_closed = self.controller.probes.on_connection_closed
             server.start()
         if self.is_controller:
             self._registration = ControllerRegistration(self.controller, channel)
@@ -166,13 +167,15 @@ class Broker:
         )
         # What the image does not show would be set aside as stray: nothing is opened before it is up to date.
         await controller.wait_until(self._knows_own_registration)
-        self.config = controller.effective_config
-        await self.logs.start(self._log_config)
+        self.config = self.logs.config = controller.effective_config
+        await self.logs.start(self._log_config, self._assigned_directory)
         self._started.append("logs")
         self._replication = ReplicationService(
             self.config, self._clients, controller, channel, lambda: self.lifecycle.epoch
         )
-        self.replicas = ReplicaManager(self.config, self.node_id, self.logs, self._replication)
+        self._assignment = DirectoryAssignment(self.lifecycle, controller, channel)
+        self.replicas = ReplicaManager(self.config, self.node_id, self.logs, self._replication, self._assignment.assign)
+        self._assignment.on_assigned = self.replicas.mover.on_assigned
         self.producer_ids = ProducerIds(self.lifecycle.allocate_producer_ids)
         self.replicas.load(self.image)
         self._replication.start(self.replicas)
@@ -180,7 +183,6 @@ class Broker:
         self.groups = GroupService(self.config, self.node_id, self.replicas, self.image)
         self._started.append("groups")
         controller.subscribe(self._on_image)
-        self._assignment = DirectoryAssignment(self.replicas, self.lifecycle, controller, channel)
         for server in self._broker_servers:
             server.listen()
         await self.lifecycle.unfence()
@@ -209,6 +211,7 @@ class Broker:
         """Without metadata, or without any directory, a node only stands in the way: Kafka's stops, too."""
         if "groups" in self._started:
             self.replicas.on_directory_failure(directory)
+            self.lifecycle.beat_now()
         metadata_failed = directory is self._metadata_dir or (
             directory is self.logs.directory_at(self._directories.metadata_directory)
         )
@@ -253,9 +256,15 @@ class Broker:
     def _log_config(self, topic: str) -> LogConfig:
         return LogConfig.resolve(self.image.topic_configs(topic), self.config)
 
+    def _assigned_directory(self, topic: str, partition: int) -> Uuid | None:
+        """Where the metadata has this node's replica."""
+        found = self.image.topics_by_name.get(topic)
+        image = None if found is None else found.partitions.get(partition)
+        return None if image is None else image.directory_of(self.node_id)
+
     def _on_image(self, image: MetadataImage, delta: ImageDelta) -> None:
         if any(resource_type == RESOURCE_BROKER for resource_type, _ in delta.changed_configs):
-            self.config = self.controller.effective_config
+            self.config = self.logs.config = self.controller.effective_config
             self.replicas.on_broker_config(self.config)
             self.groups.on_config(self.config)
         self.replicas.on_image(image, delta)
@@ -268,9 +277,7 @@ class Broker:
         return [one for path, one in self._directories.directory_ids.items() if os.path.abspath(path) in offline]
 
     def _cordoned_directories(self) -> list[Uuid]:
-        cordoned = {path if path == "*" else os.path.abspath(path) for path in self.config.cordoned_log_dirs}
-        ids = self._directories.directory_ids
-        return [one for path, one in ids.items() if "*" in cordoned or os.path.abspath(path) in cordoned]
+        return [one for path, one in self._directories.directory_ids.items() if self.config.is_cordoned(path)]
 
     # Stop
 
@@ -290,6 +297,7 @@ class Broker:
             await self._assignment.stop()
         if "groups" in self._started:
             await self.groups.shutdown()
+            await self.replicas.mover.stop()
         if self._replication is not None:
             await self._replication.stop()
         if "lifecycle" in self._started:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 from config.addresses import HostPort, Listener, Voter
 from config.broker_attributes import BrokerAttributes
-from config.broker_settings import BROKER_SETTINGS, SYNONYMS
+from config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY, SYNONYMS
 from config.cross_checks import resolve_numbers
 from config.definitions import Value
 from config.draft import OVERRIDE, Draft, Place, read_overrides, read_properties, warnings_for
@@ -54,6 +55,9 @@ class BrokerConfig(BrokerAttributes):
         attributes: dict[str, Any] = {
             setting.attribute: draft.values[setting.name] for setting in BROKER_SETTINGS.values()
         }
+        dynamic = {**(dynamic_default or {}), **(dynamic_broker or {})}
+        for name, setting in DYNAMIC_ONLY.items():
+            attributes[setting.attribute] = setting.parse(dynamic[name]) if name in dynamic else setting.default
         attributes.update(resolve_listeners(draft))
         attributes.update(resolve_numbers(draft))
         static = dict(raw)
@@ -105,6 +109,11 @@ class BrokerConfig(BrokerAttributes):
             for name, value in _SINGLE_NODE.items():
                 raw.setdefault(name, value)
         return cls(raw, warnings=warnings_for(raw, {}))
+
+    def is_cordoned(self, log_dir: str) -> bool:
+        """Whether a log directory takes no new replicas (KIP-1066)."""
+        cordoned = self.cordoned_log_dirs
+        return bool(cordoned) and (cordoned == ("*",) or os.path.abspath(log_dir) in map(os.path.abspath, cordoned))
 
     def with_dynamic(self, *, dynamic_broker: Mapping[str, str], dynamic_default: Mapping[str, str]) -> BrokerConfig:
         """This node's settings after changes made at run time, for this broker and for all brokers."""

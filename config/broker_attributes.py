@@ -150,6 +150,9 @@ class BrokerAttributes:
     follower_fetch_last_tiered_offset_enable: bool
     replication_quota_window_num: int
     replication_quota_window_size_seconds: int
+    leader_replication_throttled_rate: int
+    follower_replication_throttled_rate: int
+    replica_alter_log_dirs_io_max_bytes_per_second: int
     group_coordinator_rebalance_protocols: tuple[str, ...]
     group_coordinator_threads: int
     group_coordinator_background_threads: int

@@ -50,13 +50,9 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {name: group for group in _UNITS for name in group if name != "log.flush.scheduler.interval.ms"}
 )
 
-# Settings that exist only dynamically: they are in no properties file and have no default.
-DYNAMIC_ONLY: Final = frozenset(
-    {
-        "leader.replication.throttled.rate",
-        "follower.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-    }
+# Settings that exist only dynamically: they are in no properties file.
+DYNAMIC_ONLY: Final[Mapping[str, Setting]] = MappingProxyType(
+    {setting.name: setting for setting in replication.DYNAMIC_ONLY}
 )
 
 _LISTENER_PREFIX = "listener.name."

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from config.broker import BrokerConfig
-from config.broker_settings import BROKER_SETTINGS
+from config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY
 from config.definitions import PER_BROKER, READ_ONLY, Kind, Required, Setting, value_text
 from config.errors import ConfigError
 from config.group import GROUP_SETTINGS, validate_group_configs
@@ -275,7 +275,8 @@ def _validate_broker(
     config: BrokerConfig,
 ) -> None:
     """Unknown names are let through: they may belong to a plug-in, as in Kafka."""
-    known = [(change, BROKER_SETTINGS[change.name]) for change in changes if change.name in BROKER_SETTINGS]
+    settings = {**BROKER_SETTINGS, **DYNAMIC_ONLY}
+    known = [(change, settings[change.name]) for change in changes if change.name in settings]
     read_only = [change.name for change, setting in known if setting.update_mode == READ_ONLY]
     if read_only:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(read_only)}]")

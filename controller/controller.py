@@ -28,6 +28,7 @@ from controller.loading import load
 from controller.maintenance import Maintenance
 from controller.metadata_log import MetadataLog
 from controller.outcome import Outcome
+from controller.probes import BrokerProbes
 from controller.published import Listener, PublishedMetadata
 from controller.raft.types import NOBODY, Batch, LeaderAndEpoch, NotLeader, RaftError
 from controller.raft_calls import NoPeers, Peers
@@ -82,7 +83,8 @@ class Controller(ClusterChanges, TopicChanges):
         self.node = node
         self.incarnation_id = Uuid.random()
         self.endpoints = controller_endpoints(config) if endpoints is None else endpoints
-        self.heartbeats = BrokerHeartbeats(config.broker_session_timeout_ms)
+        self.heartbeats = BrokerHeartbeats(config.broker_session_timeout_ms, config.broker_heartbeat_interval_ms)
+        self.probes = BrokerProbes(self, config.inter_broker_listener_name)
         self.log = MetadataLog(node, config, disk=disk, clock=clock, log_dir=log_dir)
         self.published = PublishedMetadata(config, self.log)
         self._config = config
@@ -91,6 +93,7 @@ class Controller(ClusterChanges, TopicChanges):
         self._peers = peers or NoPeers()
         self._driver: RaftDriver | None = None
         self._leadership = LeaderAndEpoch(NOBODY, 0)
+        self._previous_leader = NOBODY
         self._appended = self.published.image
         self._appended_config = config
         self._pending: deque[_Pending] = deque()
@@ -267,6 +270,8 @@ class Controller(ClusterChanges, TopicChanges):
         if self._active and (not leads or leadership.epoch != self._leadership.epoch):
             self._deactivate()
         self._leadership = leadership
+        if leadership.leader_id not in (NOBODY, self.node.node_id):
+            self._previous_leader = leadership.leader_id
         if self._active:
             self._publish_pending(high_watermark)
         else:
@@ -340,6 +345,7 @@ class Controller(ClusterChanges, TopicChanges):
         except ApiError as error:
             _log.error("This node cannot act as controller: %s", error)
         self._maintenance.start()
+        self.probes.suspect(self._previous_leader)  # it may have stopped leading because it died, the broker with it
 
     def _deactivate(self) -> None:
         """Deposed, or stopping: forget what was appended, and tell all who wait for it."""
@@ -347,6 +353,7 @@ class Controller(ClusterChanges, TopicChanges):
             return
         self._active = False
         self._maintenance.stop()
+        self.probes.stop()
         self._pending.clear()
         waiting, self._waiting = self._waiting, deque()
         for _, waiter in waiting:

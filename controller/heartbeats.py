@@ -46,7 +46,7 @@ class BrokerState(Enum):
 class _Broker:
     """What is known of one registration. Offsets are of the metadata log, -1 when there is none."""
 
-    __slots__ = ("contact_ms", "epoch", "metadata_offset", "registered_offset", "shutdown_offset")
+    __slots__ = ("contact_ms", "epoch", "is_suspected", "metadata_offset", "registered_offset", "shutdown_offset")
 
     def __init__(self, epoch: int, registered_offset: int) -> None:
         self.epoch = epoch
@@ -57,11 +57,16 @@ class _Broker:
         """Where the log was when its leaders had been moved: it may stop once the others know of that."""
         self.contact_ms: int | None = None
         """When it was last heard of; None before its first heartbeat and after its session ended."""
+        self.is_suspected = False
+        """It has missed a heartbeat since, and somebody has been told to look."""
 
 
 class BrokerHeartbeats:
-    def __init__(self, session_timeout_ms: int) -> None:
+    def __init__(self, session_timeout_ms: int, heartbeat_interval_ms: int | None = None) -> None:
         self.session_timeout_ms = session_timeout_ms
+        interval_ms = session_timeout_ms if heartbeat_interval_ms is None else heartbeat_interval_ms
+        self.silence_ms = interval_ms * 3 // 2
+        """After this time a heartbeat is missing, not merely late."""
         self._brokers: dict[int, _Broker] = {}
 
     def activate(self, image: MetadataImage, now_ms: int) -> None:
@@ -94,9 +99,10 @@ class BrokerHeartbeats:
         known = self._brokers.get(broker_id)
         if known is not None and known.epoch == broker_epoch:
             known.contact_ms = now_ms
+            known.is_suspected = False
 
     def end_session(self, broker_id: int) -> None:
-        """This registration's process is dead, or was told to go, so that another may take its id at once."""
+        """This registration's process is dead, or about to end: another may take its id at once."""
         known = self._brokers.get(broker_id)
         if known is not None:
             known.contact_ms = None
@@ -145,6 +151,29 @@ class BrokerHeartbeats:
         contacts = [known.contact_ms for known in self._brokers.values() if known.contact_ms is not None]
         return min(contacts) + self.session_timeout_ms + 1 if contacts else None
 
+    def contact(self, broker_id: int) -> tuple[int, int] | None:
+        """The epoch of the broker and when it was last heard of; None without a session."""
+        known = self._brokers.get(broker_id)
+        return None if known is None or known.contact_ms is None else (known.epoch, known.contact_ms)
+
+    def newly_silent(self, now_ms: int) -> list[int]:
+        """The brokers that have missed a heartbeat, each once for as long as it stays silent."""
+        found = []
+        for broker_id, known in sorted(self._brokers.items()):
+            due = self._suspicion_ms(known)
+            if due is not None and due <= now_ms:
+                known.is_suspected = True
+                found.append(broker_id)
+        return found
+
+    def next_suspicion_ms(self) -> int | None:
+        """When to ask ``newly_silent`` again; None while nobody can become silent."""
+        dues = [self._suspicion_ms(known) for known in self._brokers.values()]
+        return min((due for due in dues if due is not None), default=None)
+
+    def _suspicion_ms(self, known: _Broker) -> int | None:
+        return None if known.contact_ms is None or known.is_suspected else known.contact_ms + self.silence_ms
+
     def _is_expired(self, contact_ms: int, now_ms: int) -> bool:
         return contact_ms + self.session_timeout_ms < now_ms
 
@@ -173,8 +202,7 @@ def broker_heartbeat(
     records = _transition(image, config, broker, states)
     heartbeats.on_metadata_offset(broker_id, request.current_metadata_offset)
     if states.next is BrokerState.SHUTDOWN_NOW:
-        # Its next start need not wait for broker.session.timeout.ms, as it does with Apache Kafka 4.3.1.
-        heartbeats.end_session(broker_id)
+        heartbeats.end_session(broker_id)  # it will not be heard of again: whoever starts it anew need not wait
     level = image.features.metadata_version
     if level >= DIRECTORY_ASSIGNMENT_LEVEL and request.offline_log_dirs:
         after = image if not records else apply_records(image, records, offset=image.offset, epoch=image.epoch)[0]
@@ -206,6 +234,17 @@ def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) 
             f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}",
         )
     return broker
+
+
+def fence_dead(
+    image: MetadataImage, broker_id: int, seen: tuple[int, int], *, config: BrokerConfig, heartbeats: BrokerHeartbeats
+) -> Outcome[bool]:
+    """Fence a broker whose process is gone, unless it was heard of since ``seen``, or another has its place."""
+    broker = image.brokers.get(broker_id)
+    if broker is None or heartbeats.contact(broker_id) != seen or broker.epoch != seen[0]:
+        return Outcome([], False)
+    heartbeats.end_session(broker_id)
+    return Outcome([] if broker.fenced else fence_broker(image, config, broker_id), True)
 
 
 def fence_expired(

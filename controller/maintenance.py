@@ -1,8 +1,8 @@
 """What the active controller does of its own accord, on one timer that is set to whatever is due next.
 
-It fences brokers that fell silent, moves leadership back to preferred replicas, elects unclean leaders where a topic
-allows that, and writes a no-op record when nothing else was written for a while, by which followers see that they are
-up to date and how long ago that was.
+It fences brokers that fell silent and looks whether those that missed a heartbeat are still there, moves leadership
+back to preferred replicas, elects unclean leaders where a topic allows that, and writes a no-op record when nothing
+else was written for a while, by which followers see that they are up to date and how long ago that was.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class Maintenance:
         deadlines = [work.due_ms for work in self._periodic]
         if self._idle_ms > 0:
             deadlines.append(self._last_append_ms + self._idle_ms)
-        session = self._controller.heartbeats.next_deadline_ms()
-        if session is not None:
-            deadlines.append(session)
+        heartbeats = self._controller.heartbeats
+        sessions = (heartbeats.next_deadline_ms(), heartbeats.next_suspicion_ms())
+        deadlines += [due for due in sessions if due is not None]
         return min(deadlines)
 
     def _arm(self) -> None:
@@ -94,6 +94,8 @@ class Maintenance:
         session = controller.heartbeats.next_deadline_ms()
         if session is not None and session <= now:
             controller.change_unasked(self._fence)
+        for broker_id in controller.heartbeats.newly_silent(now):
+            controller.probes.suspect(broker_id)
         for work in self._periodic:
             if work.due_ms <= now:
                 more = controller.change_unasked(work.decide)

@@ -1,7 +1,9 @@
 """BrokerRegistration, ControllerRegistration and UnregisterBroker as requests of other nodes.
 
 A broker id belongs to one process at a time. Who holds it is told by the incarnation id, drawn at every start: as long
-as the session of one incarnation lives, another is refused, so two brokers with the same id cannot take turns.
+as the session of one incarnation lives, another is refused, so two brokers with the same id cannot take turns. One with
+the same addresses and the same log directories is the same broker, started again: the ports and the locks of the
+directories were free, so its predecessor is dead.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from controller.heartbeats import BrokerHeartbeats
 from controller.image import (
     KRAFT_VERSION_FEATURE,
     METADATA_VERSION_FEATURE,
+    BrokerImage,
     Endpoint,
     MetadataImage,
     VersionRange,
@@ -66,6 +69,7 @@ def register(
         existing is not None
         and existing.incarnation_id != request.incarnation_id
         and heartbeats.has_valid_session(existing.id, existing.epoch, now_ms)
+        and not _is_restart(existing, request)
     ):
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -92,6 +96,12 @@ def register(
     registered: Any = records[-1]
     assert isinstance(registered, RegisterBrokerRecord)
     return Outcome(records, BrokerRegistrationResponse(broker_epoch=registered.broker_epoch))
+
+
+def _is_restart(existing: BrokerImage, request: BrokerRegistrationRequest) -> bool:
+    places = {(listener.name, listener.host, listener.port) for listener in request.listeners}
+    same_places = places == {(name, at.host, at.port) for name, at in existing.endpoints.items()}
+    return same_places and bool(request.log_dirs) and set(request.log_dirs) == set(existing.directories)
 
 
 def _check_directories(image: MetadataImage, broker_id: int, directories: list[Uuid]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Self
 
 from config.topic import LogConfig
-from protocol.records import BatchHeader
+from protocol.records import HEADER_SIZE, BatchHeader, read_header
 from protocol.uuids import Uuid
 from storage import log_read
 from storage.append import AppendRules, check_client_batch, check_internal_batches
@@ -57,10 +57,12 @@ class Log:
         "log_end_offset",
         "log_start_offset",
         "on_roll",
+        "on_truncated",
         "partition",
         "producers",
         "rules",
         "segments",
+        "successor",
         "topic",
         "topic_id",
     )
@@ -94,6 +96,10 @@ class Log:
         self.deletions = deletions
         self.clock = clock
         self.on_roll: Callable[[Log], None] | None = None
+        self.on_truncated: Callable[[int, bool], None] | None = None
+        """Told of every truncation, after it: the new end, and whether every record was dropped."""
+        self.successor: Log | None = None
+        """The copy in another log directory that took this log's place."""
         self._disk = disk
         self.rules = AppendRules(config)
         self._last_flush_ms = clock()
@@ -223,9 +229,16 @@ class Log:
         return append_given(self, records, now_ms, leader_epoch)
 
     def append_as_follower(self, records: memoryview) -> AppendResult:
-        """Store what the leader sent, byte for byte; a cut batch at the end is left out."""
+        """Store what the leader sent, byte for byte; a cut batch at the end is left out.
+
+        The leader's log may start in the middle of a batch, after DeleteRecords: then ours begins with that batch.
+        """
         if not self.log_dir.online:
             raise self.log_dir.offline_error()
+        if self.log_start_offset == self.log_end_offset and len(records) >= HEADER_SIZE:
+            first = read_header(records)
+            if first.base_offset < self.log_end_offset < first.next_offset:
+                self.truncate_fully_and_start_at(first.base_offset)
         return append_given(self, records, self.clock())
 
     def advance_end(self, end_offset: int) -> None:
@@ -314,7 +327,7 @@ class Log:
         self.leader_epochs.truncate_from_end(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         rebuild_producer_state(self.producers, self.segments, self.log_start_offset, offset, self.clock())
-        self._set_end_after_truncation(offset)
+        self._set_end_after_truncation(offset, fully=False)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -330,12 +343,14 @@ class Log:
         self.leader_epochs.clear()
         self.producers.truncate_fully_and_start_at(offset)
         self.log_start_offset = offset
-        self._set_end_after_truncation(offset)
+        self._set_end_after_truncation(offset, fully=True)
 
-    def _set_end_after_truncation(self, offset: int) -> None:
+    def _set_end_after_truncation(self, offset: int, *, fully: bool) -> None:
         self.log_end_offset = offset
         self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
         self.producers.update_map_end_offset(offset)
+        if self.on_truncated is not None:
+            self.on_truncated(offset, fully)
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Apply retention by start offset, size and time. Returns the number of segments removed.
@@ -391,23 +406,23 @@ class Log:
                 isolation_committed=isolation_committed,
             )
         except OSError as error:
-            raise self._read_failed(error) from error
+            raise self.read_failed(error) from error
 
     def lookup_timestamp(self, target_ms: int) -> TimestampAndOffset | None:
         """The first record at or after `target_ms`, of those from the log start offset on."""
         try:
             return log_read.lookup_timestamp(self.segments, target_ms, self.log_start_offset)
         except OSError as error:
-            raise self._read_failed(error) from error
+            raise self.read_failed(error) from error
 
     def max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the greatest timestamp."""
         try:
             return log_read.max_timestamp(self.segments)
         except OSError as error:
-            raise self._read_failed(error) from error
+            raise self.read_failed(error) from error
 
-    def _read_failed(self, error: OSError) -> StorageError:
+    def read_failed(self, error: OSError) -> StorageError:
         """A disk that cannot be read is given up, as in Kafka; a process out of descriptors has a sound disk."""
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             return StorageError(f"Reading {self.name} failed: {error}", self.log_dir.path)
@@ -423,8 +438,14 @@ class Log:
         return unflushed >= self.config.flush_messages or now_ms - self._last_flush_ms >= self.config.flush_ms
 
     async def flush(self) -> None:
-        """Return when all that is in the log now is durable. StorageError: the log directory is offline."""
-        await self._sync.sync(lambda: self.log_end_offset)
+        """Return when all that is in the log now is durable. StorageError: the log directory is offline.
+
+        If another log takes this one's place meanwhile, it is durable when it is so there.
+        """
+        if self.successor is None:
+            await self._sync.sync(lambda: self.log_end_offset)
+        if self.successor is not None:
+            await self.successor.flush()
         self._last_flush_ms = self.clock()
 
     def flush_blocking(self) -> None:

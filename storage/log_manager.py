@@ -1,7 +1,9 @@
-"""All logs of a node, over all of its log directories: opening, creating, deleting, and a clean end.
+"""All logs of a node, over all of its log directories: opening, creating, moving, deleting, and a clean end.
 
 A partition's directory is named `topic-N`. Deleting renames it to `topic-N.<32 hex digits>-delete`, so that the topic
-may be created again at once, and removes it later. `__cluster_metadata-0` belongs to the controller and is left alone.
+may be created again at once, and removes it later. A replica that moves to another log directory is copied there as
+`topic-N.<32 hex digits>-future`, until the copy is complete and takes the place of the log in use.
+`__cluster_metadata-0` belongs to the controller and is left alone.
 """
 
 from __future__ import annotations
@@ -9,11 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
-import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 from config.broker import BrokerConfig
 from config.topic import LogConfig
@@ -24,40 +24,13 @@ from storage.errors import StorageError
 from storage.index import CorruptIndex
 from storage.log import Log, wall_clock_ms
 from storage.log_directory import LogDirectory
+from storage.log_loading import AssignedDirectory, FoundLog, choose, find_logs, read_topic_id
+from storage.log_names import DELETE_SUFFIX, STRAY_SUFFIX, future_name, set_aside_name
 from storage.log_tasks import LogTasks
 from storage.meta_properties import CorruptMetaProperties, read_meta_properties
-from storage.partition_metadata import (
-    CorruptPartitionMetadata,
-    read_partition_metadata,
-    write_partition_metadata,
-)
-
-METADATA_TOPIC = "__cluster_metadata"
-DELETE_SUFFIX = "-delete"
-STRAY_SUFFIX = "-stray"
-_MAX_NAME = 255  # what a file system takes
-_PARTITION_DIR = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
-_SET_ASIDE = re.compile(r".+\.[0-9a-f]{32}-(?:delete|future|stray)")
+from storage.partition_metadata import write_partition_metadata
 
 _log = logging.getLogger(__name__)
-
-
-class _Found(NamedTuple):
-    """A partition's directory that is to be opened."""
-
-    log_dir: LogDirectory
-    topic: str
-    partition: int
-    log_start_offset: int
-    recovery_point: int
-    high_watermark: int
-    clean: bool
-
-
-def set_aside_name(topic: str, partition: int, kind: str) -> str:
-    """A unique name for a directory that is out of use; the topic is cut if the name would be too long."""
-    suffix = f"-{partition}.{uuid.uuid4().hex}{kind}"
-    return topic[: _MAX_NAME - len(suffix)] + suffix
 
 
 class LogManager:
@@ -72,6 +45,9 @@ class LogManager:
         self.previous_broker_epoch = -1
         self._disk = disk
         self._logs: dict[tuple[str, int], Log] = {}
+        self._futures: dict[tuple[str, int], Log] = {}
+        self.preferred: dict[tuple[str, int], LogDirectory] = {}
+        """Where someone wants a log that is to be created, or its copy; forgotten when it is there, or at a restart."""
         self._tasks = LogTasks(self)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -93,13 +69,15 @@ class LogManager:
         found = [directory.read_clean_shutdown() for directory in self.directories if directory.online]
         return max((epoch for clean, epoch in found if clean), default=-1)
 
-    async def start(self, topic_configs: Callable[[str], LogConfig]) -> None:
+    async def start(
+        self, topic_configs: Callable[[str], LogConfig], assigned: AssignedDirectory = lambda topic, partition: None
+    ) -> None:
         """Open all logs in the directories, and the directories if that was not done yet."""
         self._loop = asyncio.get_running_loop()
         if not self.directories:
             self.open_directories()
         try:
-            await self._load_all(topic_configs)
+            await self._load_all(topic_configs, assigned)
         except BaseException:
             self._unlock_all()
             raise
@@ -132,19 +110,20 @@ class LogManager:
         if properties is not None and properties.directory_id is not None:
             directory.directory_id = properties.directory_id
 
-    async def _load_all(self, topic_configs: Callable[[str], LogConfig]) -> None:
+    async def _load_all(self, topic_configs: Callable[[str], LogConfig], assigned: AssignedDirectory) -> None:
         started_ms = self.clock()
         loop = asyncio.get_running_loop()
-        found: list[_Found] = []
+        found: list[FoundLog] = []
         for directory in self.directories:
             if directory.online:
                 try:
-                    found += self._list_directory(directory)
+                    found += self._find_logs(directory)
                 except OSError as error:
                     directory.fail(error, f"reading {directory.path}")
         if not found:
             return
         threads = max(1, self.config.num_recovery_threads_per_data_dir) * len(self.directories)
+        loaded: dict[tuple[str, int, bool], list[Log]] = defaultdict(list)
         # Threads, so that the disks are busy while CRCs are computed; those let go of the interpreter lock.
         with ThreadPoolExecutor(threads, thread_name_prefix="log-recovery") as pool:
             futures = [loop.run_in_executor(pool, self._load, one, topic_configs(one.topic)) for one in found]
@@ -154,15 +133,13 @@ class LogManager:
                 except OSError as error:
                     one.log_dir.fail(error, f"opening the log {one.topic}-{one.partition}")
                     continue
-                if (log.topic, log.partition) in self._logs:
-                    other = self._logs[log.topic, log.partition]
-                    raise StorageError(
-                        f"{log.name} is in two log directories, {other.log_dir.path} and {log.log_dir.path}: "
-                        "remove the one that is out of date",
-                        log.log_dir.path,
-                    )
                 log.advance_high_watermark(one.high_watermark)
-                self._add(log)
+                loaded[one.topic, one.partition, one.is_future].append(log)
+        for (topic, partition, is_future), logs in loaded.items():
+            chosen, others = choose(logs, assigned(topic, partition), is_future=is_future)
+            for other in others:
+                self.set_aside(other)
+            self._add(chosen, is_future=is_future)
         recovered = sum(not one.clean for one in found)
         _log.info(
             "Loaded %d logs in %d ms%s",
@@ -171,67 +148,32 @@ class LogManager:
             f", {recovered} of them after an unclean stop" if recovered else "",
         )
 
-    def _list_directory(self, directory: LogDirectory) -> list[_Found]:
+    def _find_logs(self, directory: LogDirectory) -> list[FoundLog]:
         clean, epoch = directory.take_clean_shutdown()
         if clean:
             self.previous_broker_epoch = max(self.previous_broker_epoch, epoch)
-        recovery_points = directory.read_checkpoint(directory.recovery_points)
-        start_offsets = directory.read_checkpoint(directory.log_start_offsets)
-        high_watermarks = directory.read_checkpoint(directory.replication_offsets)
-        found: list[_Found] = []
-        with os.scandir(directory.path) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir())
-        for name in names:
-            if name.endswith(DELETE_SUFFIX) and _SET_ASIDE.fullmatch(name):
-                due_ms = self.clock() + self.config.log_segment_delete_delay_ms
-                self.deletions.add(due_ms, [os.path.join(directory.path, name)])
-                continue
-            match = _PARTITION_DIR.fullmatch(name)
-            if match is None or _SET_ASIDE.fullmatch(name):
-                if not name.startswith(".") and not name.endswith(STRAY_SUFFIX):
-                    _log.warning("%s in %s is not a partition's directory: ignored", name, directory.path)
-                continue
-            key = match[1], int(match[2])
-            if key[0] != METADATA_TOPIC:
-                offsets = start_offsets.get(key, 0), recovery_points.get(key, 0), high_watermarks.get(key, 0)
-                found.append(_Found(directory, *key, *offsets, clean))
-        return found
+        due_ms = self.clock() + self.config.log_segment_delete_delay_ms
+        return find_logs(directory, clean=clean, on_deleted=lambda path: self.deletions.add(due_ms, [path]))
 
-    def _load(self, found: _Found, config: LogConfig) -> Log:
+    def _load(self, found: FoundLog, config: LogConfig) -> Log:
         """In a thread of the pool; nobody else has the log yet."""
-        path = os.path.join(found.log_dir.path, f"{found.topic}-{found.partition}")
+        topic_id = read_topic_id(found.path)
         try:
-            topic_id = read_partition_metadata(path) or Uuid.ZERO
-        except CorruptPartitionMetadata as error:  # written again once the metadata says which topic it is
-            _log.warning("%s", error)
-            topic_id = Uuid.ZERO
-        options = {"log_start_offset": found.log_start_offset, "recovery_point": found.recovery_point}
-        try:
-            return self._open_log(path, found, config, topic_id, clean=found.clean, **options)
+            return self._open_log(found, config, topic_id)
         except CorruptIndex as error:
             _log.warning("%s-%d: %s; recovering the log", found.topic, found.partition, error)
-            return self._open_log(path, found, config, topic_id, clean=False, log_start_offset=found[3])
+            return self._open_log(found._replace(clean=False, recovery_point=0), config, topic_id)
 
-    def _open_log(
-        self,
-        path: str,
-        found: _Found,
-        config: LogConfig,
-        topic_id: Uuid,
-        *,
-        clean: bool,
-        log_start_offset: int = 0,
-        recovery_point: int = 0,
-    ) -> Log:
+    def _open_log(self, found: FoundLog, config: LogConfig, topic_id: Uuid) -> Log:
         return Log.open(
-            path,
+            found.path,
             found.topic,
             found.partition,
             config,
             topic_id=topic_id,
-            log_start_offset=log_start_offset,
-            recovery_point=recovery_point,
-            clean=clean,
+            log_start_offset=found.log_start_offset,
+            recovery_point=found.recovery_point,
+            clean=found.clean,
             log_dir=found.log_dir,
             deletions=self.deletions,
             producer_id_expiration_ms=self.config.producer_id_expiration_ms,
@@ -242,41 +184,65 @@ class LogManager:
     # --- the logs
 
     def __iter__(self) -> Iterator[Log]:
-        """All logs of this moment; logs may come and go while the caller iterates."""
-        return iter(list(self._logs.values()))
+        """All logs of this moment, future ones too; logs may come and go while the caller iterates."""
+        return iter([*self._logs.values(), *self._futures.values()])
 
     def get(self, topic: str, partition: int) -> Log | None:
         return self._logs.get((topic, partition))
 
+    def future(self, topic: str, partition: int) -> Log | None:
+        """The copy of a log that is on its way to another directory."""
+        return self._futures.get((topic, partition))
+
     def logs_in(self, directory: LogDirectory) -> list[Log]:
-        return [log for log in self._logs.values() if log.log_dir is directory]
+        return [log for log in self if log.log_dir is directory]
 
-    def _add(self, log: Log) -> None:
+    def _add(self, log: Log, *, is_future: bool = False) -> None:
         log.on_roll = self._tasks.flush_soon
-        self._logs[log.topic, log.partition] = log
+        (self._futures if is_future else self._logs)[log.topic, log.partition] = log
 
-    def create(self, topic: str, partition: int, topic_id: Uuid, config: LogConfig) -> Log:
-        """A new log in the online directory that holds the fewest. Raises StorageError."""
+    def create(
+        self, topic: str, partition: int, topic_id: Uuid, config: LogConfig, directory_id: Uuid | None = None
+    ) -> Log:
+        """A new log: where someone asked for it, where the metadata has it, or in the online directory that holds the
+        fewest. Raises StorageError."""
         if (topic, partition) in self._logs:
             raise ValueError(f"{topic}-{partition} exists already")
+        directory = self.preferred.get((topic, partition)) or self._choose_directory(directory_id)
+        if not directory.online:
+            raise directory.offline_error()
+        log = self._create(FoundLog(directory, f"{topic}-{partition}", topic, partition), config, topic_id)
+        _log.info("Created the log %s in %s", log.name, directory.path)
+        return log
+
+    def create_future(self, log: Log, directory: LogDirectory) -> Log:
+        """An empty log in another directory, to become a copy of this one. Raises StorageError."""
+        if (log.topic, log.partition) in self._futures or directory is log.log_dir:
+            raise ValueError(f"{log.name} has a future log already, or is in {directory.path}")
+        name = future_name(log.topic, log.partition)
+        found = FoundLog(directory, name, log.topic, log.partition, is_future=True)
+        return self._create(found, log.config, log.topic_id)
+
+    def _create(self, found: FoundLog, config: LogConfig, topic_id: Uuid) -> Log:
+        try:
+            log = self._open_log(found, config, topic_id)
+            self._write_topic_id(log)
+        except OSError as error:
+            raise StorageError(f"Creating the log {found.name} failed: {error}", found.log_dir.path) from error
+        self._add(log, is_future=found.is_future)
+        self.preferred.pop((log.topic, log.partition), None)
+        return log
+
+    def _choose_directory(self, directory_id: Uuid | None) -> LogDirectory:
         online = [directory for directory in self.directories if directory.online]
-        cordoned = {os.path.abspath(path) for path in self.config.cordoned_log_dirs}
-        choice = [directory for directory in online if directory.path not in cordoned] or online
+        for directory in online:
+            if directory_id is not None and directory.directory_id == directory_id:
+                return directory
+        choice = [directory for directory in online if not self.config.is_cordoned(directory.path)] or online
         if not choice:
             raise StorageError("All log directories are offline")
         # With one directory, the usual case, nothing is counted: a topic of thousands of partitions is created here.
-        directory = choice[0] if len(choice) == 1 else min(choice, key=lambda one: len(self.logs_in(one)))
-        path = os.path.join(directory.path, f"{topic}-{partition}")
-        try:
-            log = self._open_log(
-                path, _Found(directory, topic, partition, 0, 0, 0, False), config, topic_id, clean=False
-            )
-            self._write_topic_id(log)
-        except OSError as error:
-            raise StorageError(f"Creating the log {topic}-{partition} failed: {error}", directory.path) from error
-        self._add(log)
-        _log.info("Created the log %s in %s", log.name, directory.path)
-        return log
+        return choice[0] if len(choice) == 1 else min(choice, key=lambda one: len(self.logs_in(one)))
 
     def assign_topic_id(self, log: Log, topic_id: Uuid) -> None:
         """Give a log whose partition.metadata was missing the id that the metadata has for its topic."""
@@ -302,10 +268,58 @@ class LogManager:
         target = self._take_out(log, STRAY_SUFFIX, "setting aside")
         _log.warning("The log %s belongs to no partition of this node; it is kept as %s", log.name, target)
 
+    def promote(self, future: Log) -> None:
+        """The future log takes the place of the log in use, if there is one, under its name.
+
+        The old one goes first. After a crash between the two renames there is a future log alone, which the next start
+        promotes, because the metadata names its directory by now. Raises StorageError; then the old one is in use.
+        """
+        key = future.topic, future.partition
+        old = self._logs.get(key)
+        if old is not None:
+            home = old.directory
+            target = os.path.join(old.log_dir.path, set_aside_name(*key, DELETE_SUFFIX))
+            self._rename(old, target)
+        try:
+            self._rename(future, os.path.join(future.log_dir.path, future.name))
+        except StorageError:
+            if old is not None:
+                self._rename(old, home)
+            raise
+        del self._futures[key]
+        self._logs[key] = future
+        if old is not None:
+            old.successor = future
+            old.release()
+            self.deletions.add(self.clock() + old.config.file_delete_delay_ms, [target])
+        self._tasks.checkpoint_soon()
+
+    def _rename(self, log: Log, target: str) -> None:
+        try:
+            log.move_to(target)
+        except OSError as error:
+            raise log.log_dir.fail(error, f"renaming {log.directory} to {target}") from error
+
+    async def sync_names(self, directories: Iterable[LogDirectory]) -> None:
+        """Make what was renamed durable. A failure takes the directory offline."""
+        for directory in directories:
+            try:
+                await asyncio.to_thread(self._disk.fsync_dir, directory.path)
+            except OSError as error:
+                raise directory.fail(error, f"syncing {directory.path}") from error
+
+    def forget_future(self, future: Log) -> None:
+        """Its directory is offline; what is there is left to the next start."""
+        if self._futures.get((future.topic, future.partition)) is future:
+            del self._futures[future.topic, future.partition]
+            future.release()
+
     def _take_out(self, log: Log, kind: str, doing: str) -> str:
-        if self._logs.get((log.topic, log.partition)) is log:
-            del self._logs[log.topic, log.partition]
-        target = os.path.join(log.log_dir.path, set_aside_name(log.topic, log.partition, kind))
+        key = log.topic, log.partition
+        for logs in (self._logs, self._futures):
+            if logs.get(key) is log:
+                del logs[key]
+        target = os.path.join(log.log_dir.path, set_aside_name(*key, kind))
         try:
             log.move_to(target)
         except OSError as error:
@@ -332,7 +346,7 @@ class LogManager:
     def apply_retention(self, now_ms: int, logs: Iterable[Log] | None = None) -> int:
         """Delete old segments; returns how many. A full disk must not stop it: deleting is the cure."""
         deleted = 0
-        for log in list(self._logs.values()) if logs is None else logs:
+        for log in self if logs is None else logs:
             if log.log_dir.online:
                 try:
                     deleted += log.delete_old_segments(now_ms)
@@ -341,7 +355,7 @@ class LogManager:
         return deleted
 
     def expire_producers(self, now_ms: int) -> int:
-        return sum(log.producers.expire(now_ms) for log in self._logs.values())
+        return sum(log.producers.expire(now_ms) for log in self)
 
     def recovery_points(self, directory: LogDirectory) -> dict[tuple[str, int], int]:
         return {(log.topic, log.partition): log.recovery_point for log in self.logs_in(directory)}
@@ -371,6 +385,7 @@ class LogManager:
                 await loop.run_in_executor(None, self._close_directory, directory, logs, broker_epoch)
             directory.unlock()
         self._logs.clear()
+        self._futures.clear()
 
     def _close_directory(self, directory: LogDirectory, logs: list[Log], broker_epoch: int) -> None:
         """In a thread; the loop has stopped appending."""

@@ -63,6 +63,7 @@ class LogSync:
 
     def move_to(self, directory: str) -> None:
         self._directory = directory
+        self.names_changed = True
 
     async def sync(self, end_offset: Callable[[], int]) -> None:
         """Return once all that is in the log now is durable; raise StorageError if that cannot be had.
@@ -71,18 +72,21 @@ class LogSync:
         """
         target = end_offset()
         while self._cut_unsynced or self.recovery_point < min(target, end_offset()):
-            if self._running is None:
+            running = self._running
+            # One that is done has its callbacks still to come: waiting for it would not even yield to the loop.
+            if running is None or running.done():
                 # What to sync and what that proves are decided here, not when the task gets its turn: a truncation
                 # may come between.
                 work = self._run(end_offset(), self._cuts, self._work())
-                self._running = asyncio.create_task(work)
-                self._running.add_done_callback(self._done)
-            await asyncio.shield(self._running)
+                running = self._running = asyncio.create_task(work)
+                running.add_done_callback(self._done)
+            await asyncio.shield(running)
         if not self._log_dir.online:
             raise self._log_dir.offline_error()
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._running = None
+        if self._running is task:
+            self._running = None
         if not task.cancelled():
             task.exception()  # whoever waited has it; nobody may have waited to the end
 

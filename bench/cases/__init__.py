@@ -6,7 +6,19 @@ last the cases that want the machine for themselves.
 
 from __future__ import annotations
 
-from bench.cases import consume, floor, groups, latency, partitions, produce, python_client, quorum, spark, startup
+from bench.cases import (
+    consume,
+    floor,
+    groups,
+    latency,
+    partitions,
+    produce,
+    python_client,
+    quorum,
+    replication,
+    spark,
+    startup,
+)
 from bench.model import Case
 
 CASES: tuple[Case, ...] = (
@@ -21,4 +33,5 @@ CASES: tuple[Case, ...] = (
     *startup.AFTER_LOAD,
     *partitions.CASES,
     *quorum.CASES,
+    *replication.CASES,
 )

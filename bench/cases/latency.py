@@ -11,9 +11,9 @@ RECORD_SIZE = 100
 DISCARDED_S = 1  # connections and the first fetches
 
 
-def run(lab: Lab, side: Side) -> dict[str, float]:
+def run(lab: Lab, side: Side, replicas: int = 1) -> dict[str, float]:
     topic = lab.fresh_name("latency")
-    side.create_topic(topic)
+    side.create_topic(topic, replicas=replicas)
     seconds = lab.size(20, 4) + DISCARDED_S
     with Stopwatch(side) as watch:
         found = lab.java.latencies_ms(side.bootstrap, topic, seconds * PER_SECOND, PER_SECOND, RECORD_SIZE)

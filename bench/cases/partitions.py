@@ -36,7 +36,7 @@ def run(lab: Lab, side: Side) -> dict[str, float]:
 def _measure(lab: Lab, side: Side, server: Barnabas | Kafka) -> dict[str, float]:
     server.start()
     begin = time.perf_counter()
-    side.create_topic(TOPIC, PARTITIONS, LIMIT_S)
+    side.create_topic(TOPIC, PARTITIONS, timeout_s=LIMIT_S)
     _await_records(side, 0)
     created = time.perf_counter() - begin
     records = _fill(side)

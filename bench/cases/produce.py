@@ -29,13 +29,14 @@ class Load:
     quick_records: int
     record_size: int
     partitions: int = 1
+    replicas: int = 1
     producers: int = 1
     text: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, lab: Lab, side: Side) -> dict[str, float]:
         topic = lab.fresh_name("produce")
-        side.create_topic(topic, self.partitions)
+        side.create_topic(topic, self.partitions, self.replicas)
         each = lab.size(self.records, self.quick_records) // self.producers
         total = each * self.producers
         payloads = payload_file(lab, self.record_size) if self.text else None
@@ -88,13 +89,13 @@ def _case(
     return Case(name, metrics, load.run, quick=quick)
 
 
-_IDEMPOTENT = {"acks": "all", "enable.idempotence": "true", "batch.size": "65536"}
+IDEMPOTENT = {"acks": "all", "enable.idempotence": "true", "batch.size": "65536"}
 
 CASES: tuple[Case, ...] = (
     _case("produce 1 KB acks=1", Load(300_000, 120_000, 1000, settings={"acks": "1"}), faster=1.8, cheaper=0.4),
     _case(
         "produce 1 KB acks=all, 6 partitions",
-        Load(400_000, 150_000, 1000, partitions=6, settings=_IDEMPOTENT),
+        Load(400_000, 150_000, 1000, partitions=6, settings=IDEMPOTENT),
         faster=1.5,
         cheaper=0.5,
     ),

@@ -13,66 +13,38 @@ from collections.abc import Sequence
 from typing import Any
 
 from support.processes import wait_until
-from support.quorum_cluster import KAFKA, OURS, NodeProcess, NodeSpec, QuorumCluster
-from support.tools import java_command
+from support.quorum_cluster import NodeProcess, QuorumCluster
 from support.wire import Wire, ask
 
+from bench.clusters import CLUSTERS, LIMIT_S, all_know_all, finish, start
 from bench.lab import Broken, Lab, Side
 from bench.machine import resident_mb
-from bench.model import Case, Metric, SideName
-from bench.servers import DEFAULTS, KAFKA_JVM
+from bench.model import Case, Metric
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-NODES = (1, 2, 3)
 KILLS = 2  # of a round; their median counts
 TOPICS = 1000
 REQUESTS = 100  # one after the other: each waits for its commit
 MANY = tuple(f"many-{number}" for number in range(10))
 PARTITIONS_PER_TOPIC = 1000
 KEEPERS, RESTARTED = (1, 2), 3
-LIMIT_S = 120
 RETRY_S = 0.01  # the resolution of the start-up
 QUIET_S = 3  # memory is that of a node whose start-up work has died down
 SNAPSHOT_EVERY = 200_000  # bytes of records: the metadata of 10,000 partitions is several times that
-_clusters: dict[SideName, QuorumCluster] = {}
-
-
-# Life of the clusters
-
-
-def _start_cluster(lab: Lab, side: Side, **extra: str) -> QuorumCluster:
-    software = OURS if side.name == "barnabas" else KAFKA
-    specs = {node_id: NodeSpec("broker,controller", software) for node_id in NODES}
-    directory = lab.directory / lab.fresh_name(f"quorum-{side.name}")
-    settings = {**DEFAULTS, **{name.replace("_", "."): value for name, value in extra.items()}}
-    cluster = _clusters[side.name] = QuorumCluster(directory, specs, extra=settings)
-    for node in cluster.nodes.values():
-        lab.own(node)
-        if software == KAFKA:
-            node.command = [*java_command(KAFKA_JVM), "kafka.Kafka", str(node.properties_path)]
-    cluster.start()
-    wait_until(lambda: _all_know_all(cluster), LIMIT_S, "all brokers")
-    return cluster
 
 
 def prepare(lab: Lab, side: Side) -> None:
-    _start_cluster(lab, side)
-
-
-def finish(lab: Lab, side: Side) -> None:
-    cluster = _clusters.pop(side.name, None)
-    if cluster is not None:
-        cluster.close()
+    start(lab, side)
 
 
 # Changes
 
 
 def run_changes(lab: Lab, side: Side) -> dict[str, float]:
-    cluster = _clusters[side.name]
+    cluster = CLUSTERS[side.name]
     outages = [_outage_s(lab, cluster) for _ in range(KILLS)]
     port = cluster.nodes[cluster.await_leader()].port
     in_steps = _create_s(lab, port, requests=REQUESTS)
@@ -111,11 +83,7 @@ def _follows(cluster: QuorumCluster, node_id: int) -> bool:
     if quorum is None:
         return False
     ends = {voter.replica_id: voter.log_end_offset for voter in quorum.current_voters}
-    return ends[node_id] >= quorum.high_watermark and _all_know_all(cluster)
-
-
-def _all_know_all(cluster: QuorumCluster) -> bool:
-    return all(cluster.brokers_known_to(node_id) == list(NODES) for node_id in NODES)
+    return ends[node_id] >= quorum.high_watermark and all_know_all(cluster)
 
 
 def _create_s(lab: Lab, port: int, *, requests: int) -> float:
@@ -157,7 +125,7 @@ def _raise_for(results: Sequence[Any]) -> None:
 
 def prepare_many(lab: Lab, side: Side) -> None:
     """Ends when the node that will be restarted has a snapshot with most of the partitions in it."""
-    cluster = _start_cluster(lab, side, metadata_log_max_record_bytes_between_snapshots=str(SNAPSHOT_EVERY))
+    cluster = start(lab, side, {"metadata.log.max.record.bytes.between.snapshots": str(SNAPSHOT_EVERY)})
     with Wire(cluster.nodes[KEEPERS[0]].port, timeout_s=LIMIT_S) as wire:
         for name in MANY:
             assignments = [
@@ -172,7 +140,7 @@ def prepare_many(lab: Lab, side: Side) -> None:
 
 
 def run_restart(lab: Lab, side: Side) -> dict[str, float]:
-    cluster = _clusters[side.name]
+    cluster = CLUSTERS[side.name]
     node = cluster.nodes[RESTARTED]
     node.terminate(LIMIT_S)
     cluster.await_leader(LIMIT_S)

@@ -42,6 +42,7 @@ async def replay_log(source: Log, core: GroupCoordinator) -> int:
     undecided: dict[int, list[CoordinatorRecord]] = {}
     replayed = 0
     while offset < end_offset:
+        source = source.successor or source  # the replica may have moved to another log directory
         found = source.read(offset, CHUNK_BYTES, end_offset=end_offset).records
         if found is None:  # only a compaction gap is left
             break

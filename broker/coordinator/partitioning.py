@@ -19,7 +19,13 @@ def java_hash(text: str) -> int:
     return value - 2 * _SIGN if value & _SIGN else value
 
 
+def java_index(value: int, count: int) -> int:
+    """The absolute value in 32 bits, modulo `count`; the smallest integer, which has none in Java, counts as 0."""
+    value &= _MASK
+    if value & _SIGN:
+        value = 0 if value == _SIGN else 2 * _SIGN - value
+    return value % count
+
+
 def partition_for(group_id: str, partitions: int) -> int:
-    """The absolute value of the hash, where the smallest integer, which has none in Java, counts as 0."""
-    value = java_hash(group_id)
-    return 0 if value == -_SIGN else abs(value) % partitions
+    return java_index(java_hash(group_id), partitions)

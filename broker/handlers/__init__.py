@@ -12,6 +12,7 @@ from typing import Final
 
 MODULES: Final = (
     "cluster.alter_reassignments",
+    "cluster.alter_replica_log_dirs",
     "cluster.api_versions",
     "cluster.describe_cluster",
     "cluster.describe_log_dirs",

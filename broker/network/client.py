@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import struct
 from typing import Final, cast
 
@@ -27,6 +28,7 @@ SOFTWARE_NAME: Final = "barnabas"
 SOFTWARE_VERSION: Final = "0.1.0"
 MAX_RESPONSE_BYTES: Final = 100 << 20
 """A larger frame is not Kafka's protocol, or not sane: Kafka's own default of socket.request.max.bytes."""
+SMALL_BUFFER_BYTES: Final = 16 << 10  # most answers are some hundred bytes
 FIRST_BACKOFF_S: Final = 0.05  # Kafka's between controllers: 50 to 500 ms
 MAX_BACKOFF_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -46,15 +48,22 @@ class UnsupportedByPeer(CallFailed):
     """The peer answers, but does not serve the API in a version that this node speaks."""
 
 
-class _Wire(asyncio.Protocol):
-    """Frames on one connection. Owned by `NodeClient`; never outlives its socket."""
+class _Wire(asyncio.BufferedProtocol):
+    """Frames on one connection. Owned by `NodeClient`; never outlives its socket.
+
+    Bytes arrive in a small buffer. A frame that does not fit there, a leader's records say, gets a buffer of its own
+    as soon as its size is known, and the rest of it is received there.
+    """
 
     def __init__(self, description: str) -> None:
         self.description = description
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
-        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._small = bytearray(SMALL_BUFFER_BYTES)
+        self._large: bytearray | None = None
+        self._filled = 0
+        """Of the large buffer if there is one, else of the small one."""
+        self._waiting: dict[int, asyncio.Future[bytearray]] = {}
         self._next_correlation_id = 0
 
     @property
@@ -64,25 +73,44 @@ class _Wire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
 
-    def data_received(self, data: bytes) -> None:
-        buffer = self._buffer
-        buffer += data
-        position = 0
-        while len(buffer) - position >= 4:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._small if self._large is None else self._large)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        large = self._large
+        if large is None:
+            self._take_small_frames()
+        elif self._filled == len(large):
+            self._large, self._filled = None, 0
+            self._deliver(large)
+
+    def _take_small_frames(self) -> None:
+        buffer, filled, position = self._small, self._filled, 0
+        while filled - position >= 4:
             (size,) = _SIZE.unpack_from(buffer, position)
             if not 4 <= size <= MAX_RESPONSE_BYTES:
                 self._abort(f"it sent a frame of {size} bytes")
                 return
-            if len(buffer) - position - 4 < size:
+            end = position + 4 + size
+            if end > filled:
+                if 4 + size > len(buffer):
+                    self._large = bytearray(size)
+                    self._filled = filled - position - 4
+                    self._large[: self._filled] = memoryview(buffer)[position + 4 : filled]
+                    return
                 break
-            frame = bytes(memoryview(buffer)[position + 4 : position + 4 + size])
-            position += 4 + size
-            (correlation_id,) = _SIZE.unpack_from(frame)
-            waiter = self._waiting.pop(correlation_id, None)
-            if waiter is not None and not waiter.done():  # else its caller gave up: the answer is late, not wrong
-                waiter.set_result(frame)
-        if position:
-            del buffer[:position]
+            self._deliver(buffer[position + 4 : end])
+            position = end
+        self._filled = filled - position
+        if position and self._filled:
+            buffer[: self._filled] = buffer[position:filled]
+
+    def _deliver(self, frame: bytearray) -> None:
+        (correlation_id,) = _SIZE.unpack_from(frame)
+        waiter = self._waiting.pop(correlation_id, None)
+        if waiter is not None and not waiter.done():  # else its caller gave up: the answer is late, not wrong
+            waiter.set_result(frame)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -94,13 +122,13 @@ class _Wire(asyncio.Protocol):
         if not self.closed.done():
             self.closed.set_result(None)
 
-    def send(self, api_key: int, version: int, client_id: str, body: bytes) -> tuple[int, asyncio.Future[bytes]]:
+    def send(self, api_key: int, version: int, client_id: str, body: bytes) -> tuple[int, asyncio.Future[bytearray]]:
         transport = self._transport
         if transport is None or transport.is_closing():
             raise CallFailed(f"the connection to {self.description} was lost")
         self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
         correlation_id = self._next_correlation_id
-        waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = waiter
         transport.write(encode_request(api_key, version, correlation_id, client_id, body))
         return correlation_id, waiter
@@ -120,10 +148,11 @@ class _Wire(asyncio.Protocol):
 class NodeClient:
     """The connection to one address. All methods run on the loop."""
 
-    def __init__(self, host: str, port: int, *, client_id: str) -> None:
+    def __init__(self, host: str, port: int, *, client_id: str, receive_buffer_bytes: int = -1) -> None:
         self.host = host
         self.port = port
         self._client_id = client_id
+        self._receive_buffer_bytes = receive_buffer_bytes
         self._wire: _Wire | None = None
         self._versions: dict[int, tuple[int, int]] = {}
         self._connecting: asyncio.Task[_Wire] | None = None
@@ -226,8 +255,11 @@ class NodeClient:
         return wire
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> _Wire:
-        _, wire = await loop.create_connection(lambda: _Wire(self.description), self.host, self.port)
+        transport, wire = await loop.create_connection(lambda: _Wire(self.description), self.host, self.port)
         try:
+            if self._receive_buffer_bytes >= 0:
+                connected = transport.get_extra_info("socket")
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
             hello = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
             answer = await self._exchange(wire, hello, HANDSHAKE_VERSION)
             assert isinstance(answer, ApiVersionsResponse)
@@ -238,6 +270,11 @@ class NodeClient:
             raise
         self._versions = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
         return wire
+
+    def hang_up(self) -> None:
+        """Fails what is under way; the next call opens another connection, at once."""
+        if self._wire is not None:
+            self._wire.close()
 
     async def close(self) -> None:
         """Fails what is under way, and waits until the socket is closed."""
@@ -264,14 +301,30 @@ class NodeClients:
         self._clients: dict[tuple[str, int, str], NodeClient] = {}
         self._closed = False
 
-    async def call(self, host: str, port: int, request: Message, timeout_ms: float, *, lane: str) -> Message:
-        """Raises CallFailed."""
+    async def call(
+        self,
+        host: str,
+        port: int,
+        request: Message,
+        timeout_ms: float,
+        *,
+        lane: str,
+        receive_buffer_bytes: int = -1,
+    ) -> Message:
+        """Raises CallFailed. The kernel sizes the receive buffer of the connection unless it is given."""
         if self._closed:
             raise CallFailed("this node is stopping")
         client = self._clients.get((host, port, lane))
         if client is None:
-            client = self._clients[host, port, lane] = NodeClient(host, port, client_id=f"{self._client_id}-{lane}")
+            client = self._clients[host, port, lane] = NodeClient(
+                host, port, client_id=f"{self._client_id}-{lane}", receive_buffer_bytes=receive_buffer_bytes
+            )
         return await client.call(request, timeout_ms)
+
+    def hang_up(self, host: str, port: int, *, lane: str) -> None:
+        client = self._clients.get((host, port, lane))
+        if client is not None:
+            client.hang_up()
 
     async def close(self) -> None:
         self._closed = True

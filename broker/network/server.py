@@ -76,6 +76,8 @@ class SocketServer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.broker = broker
+        self.on_connection_closed: Callable[[str], None] | None = None
+        """Hears the "host:port" of each peer that is gone."""
         self.settings = settings
         self.clock = clock
         self.router = Router(handlers)
@@ -200,6 +202,8 @@ class SocketServer:
         self._connections.discard(connection)
         self._counts.remove(connection.ip)
         self.counters.open_connections -= 1
+        if self.on_connection_closed is not None:
+            self.on_connection_closed(connection.peer)
         if was_full:
             self._accept_all()
         if self._all_closed is not None and not self._connections:

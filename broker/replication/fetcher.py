@@ -1,7 +1,12 @@
-"""Followers' fetches: one task per leader, which pulls all partitions that follow it, with an incremental session.
+"""Followers' fetches: one task pulls many partitions from one leader, with an incremental session.
 
 A fetcher has one request under way. Its answer is carried out before the next request is made, and the next request's
-offsets are what tells the leader that the records are here.
+offsets are what tells the leader that the records are here. A partition that is throttled is left out of requests
+while the quota is exceeded, unless it is level: it must not fall out of the in-sync set for what others copy.
+
+A request that waits for records at the leader may be there for half a second. A partition that comes meanwhile, because
+its leader died, cannot wait so long: nothing is committed there before it is fetched. So the fetcher hangs up and asks
+anew, for all.
 """
 
 from __future__ import annotations
@@ -9,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.network.client import CallFailed, NodeClients
+from broker.network.client import CallFailed
 from broker.replication.cluster import monotonic_ms
-from broker.replication.fetch_session import FetchSessionClient, SessionRequest
+from broker.replication.fetch_session import FetchSessionClient
 from broker.replication.follower import (
     Append,
     Delay,
@@ -27,18 +32,8 @@ from broker.replication.follower import (
     Truncate,
     TruncateFully,
 )
-from config.broker import BrokerConfig
-from controller.image import MetadataImage
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
-    PartitionData,
-    ReplicaState,
-)
+from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -51,19 +46,28 @@ from storage.errors import OffsetOutOfRange, StorageError, UnexpectedAppendOffse
 
 if TYPE_CHECKING:
     from broker.partition import Partition
+    from broker.replication.fetchers import ReplicaFetchers
     from storage.log import Log
 
 log = logging.getLogger(__name__)
 
-LANE = "replication"
 _LATEST, _EARLIEST = -1, -2
+
+PATIENCE_S: Final = 0.01
+"""Under load answers come sooner than this, and then nothing has to be asked twice."""
+HANG_UP_INTERVAL_S: Final = 0.2
+"""At least between two hang-ups: a request that names all partitions costs more than one that names changes."""
 
 Key = tuple[Uuid, int]
 
 
-class _Followed(NamedTuple):
+class Followed(NamedTuple):
     partition: Partition
     state: FollowerState
+
+    @property
+    def key(self) -> Key:
+        return self.partition.topic_id, self.partition.index
 
 
 def position_of(log_: Log) -> LogPosition:
@@ -78,29 +82,54 @@ def position_of(log_: Log) -> LogPosition:
 
 
 class LeaderFetcher:
-    """Pulls from one broker. Owned by `ReplicaFetchers`, which adds and removes partitions on the loop."""
+    """Pulls from one broker. Owned by `ReplicaFetchers`, which adds and removes partitions on the loop.
 
-    def __init__(self, leader: int, fetchers: ReplicaFetchers) -> None:
+    The order of `followed` is that of a request which names all: who was served goes to the end, so that everyone gets
+    a turn, also where the leader has no room for a session that would see to it.
+    """
+
+    def __init__(self, leader: int, fetcher_id: int, fetchers: ReplicaFetchers) -> None:
         self.leader = leader
+        self.fetcher_id = fetcher_id
         self._fetchers = fetchers
-        self._followed: dict[Key, _Followed] = {}
+        self.followed: dict[Key, Followed] = {}
         self._session: FetchSessionClient[Key, FetchPosition] = FetchSessionClient()
         self._wake = asyncio.Event()
         self._is_unreachable = False
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"fetcher of broker {leader}")
+        self._is_fetching = False
+        self._hang_up: asyncio.TimerHandle | None = None
+        """Set when a partition came during a fetch; gone when the fetch is answered."""
+        self._has_hung_up = False
+        self._last_hang_up_s = 0.0
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"fetcher {fetcher_id} of broker {leader}"
+        )
         self._task.add_done_callback(self._on_done)
 
     def __len__(self) -> int:
-        return len(self._followed)
+        return len(self.followed)
 
     def add(self, partition: Partition, state: FollowerState) -> None:
-        followed = _Followed(partition, state)
-        self._followed[partition.topic_id, partition.index] = followed
+        followed = Followed(partition, state)
         self._perform(followed, state.start(position_of(partition.log)))
-        self._wake.set()
+        self.take(followed)
 
-    def remove(self, partition: Partition) -> None:
-        self._followed.pop((partition.topic_id, partition.index), None)
+    def take(self, followed: Followed) -> None:
+        """One that another fetcher of the same leader has pulled so far: it goes on where it was."""
+        self.followed[followed.key] = followed
+        self._wake.set()
+        if self._is_fetching and self._hang_up is None:
+            loop = asyncio.get_running_loop()
+            at = max(loop.time() + PATIENCE_S, self._last_hang_up_s + HANG_UP_INTERVAL_S)
+            self._hang_up = loop.call_at(at, self._on_impatient)
+
+    def _on_impatient(self) -> None:
+        self._has_hung_up = True
+        self._last_hang_up_s = asyncio.get_running_loop().time()
+        self._fetchers.hang_up(self.leader, self.fetcher_id)
+
+    def remove(self, key: Key) -> Followed | None:
+        return self.followed.pop(key, None)
 
     def wake(self) -> None:
         self._wake.set()
@@ -120,35 +149,59 @@ class LeaderFetcher:
         while True:
             self._wake.clear()
             now = monotonic_ms()
-            asking = [one for one in self._followed.values() if one.state.wants_offsets(now)]
+            asking = [one for one in self.followed.values() if one.state.wants_offsets(now)]
             if asking:
                 await self._ask_offsets(asking)
                 continue
-            wanted = {key: one for key, one in self._followed.items() if one.state.wants_fetch(now)}
+            wanted = {key: one for key, one in self.followed.items() if one.state.wants_fetch(now)}
+            allowed_at_ms = self._leave_out_throttled(wanted, now)
             if wanted:
-                await self._fetch(wanted)
+                await self._fetch(wanted, None if allowed_at_ms is None else allowed_at_ms - now)
             else:
-                await self._wait(now)
+                await self._wait(now, allowed_at_ms)
 
-    async def _wait(self, now_ms: int) -> None:
-        """For the first partition whose delay is over, or for one that is added."""
-        waiting = [
-            one.state.delayed_until_ms for one in self._followed.values() if one.state.phase is not FollowerPhase.FAILED
+    def _leave_out_throttled(self, wanted: dict[Key, Followed], now_ms: int) -> int | None:
+        """When those that were left out may be fetched again; None if there are none."""
+        held = [
+            key for key, one in wanted.items() if one.partition.follower_quota is not None and not one.state.is_level
+        ]
+        quota = self._fetchers.quota
+        if not held or not quota.is_exceeded(now_ms):
+            return None
+        for key in held:
+            del wanted[key]
+        return quota.allowed_at_ms(now_ms)
+
+    async def _wait(self, now_ms: int, until_ms: int | None) -> None:
+        """For `until_ms`, for the first partition whose delay is over, or for one that is added."""
+        waiting = [] if until_ms is None else [until_ms]
+        waiting += [
+            one.state.delayed_until_ms
+            for one in self.followed.values()
+            if one.state.phase is not FollowerPhase.FAILED and one.state.delayed_until_ms > now_ms
         ]
         timeout_s = (min(waiting) - now_ms) / 1000 if waiting else None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
 
-    async def _fetch(self, wanted: Mapping[Key, _Followed]) -> None:
+    async def _fetch(self, wanted: Mapping[Key, Followed], max_wait_ms: int | None) -> None:
+        """Waits no longer for records than `max_wait_ms`: then others want to be fetched, too."""
         positions = {key: one.state.position(position_of(one.partition.log)) for key, one in wanted.items()}
         asked = self._session.request(positions)
+        self._is_fetching = True
         try:
-            response = await self._call(self._fetchers.fetch_request(asked))
+            response = await self._call(self._fetchers.fetch_request(asked, max_wait_ms))
         except CallFailed as error:
             self._session.reset()
-            self._on_unreachable(wanted.values(), str(error))
+            if not self._has_hung_up:
+                self._on_unreachable(wanted.values(), str(error))
             return
+        finally:
+            self._is_fetching = self._has_hung_up = False
+            if self._hang_up is not None:
+                self._hang_up.cancel()
+                self._hang_up = None
         assert isinstance(response, FetchResponse)
         self._is_unreachable = False
         self._session.on_response(response.session_id, response.error_code != ErrorCode.NONE)
@@ -162,10 +215,12 @@ class LeaderFetcher:
                 key = (topic.topic_id, data.partition_index)
                 followed = wanted.get(key)
                 # Its leader may have changed while the answer was on its way.
-                if followed is not None and self._followed.get(key) is followed:
+                if followed is not None and self.followed.get(key) is followed:
                     self._on_answer(followed, positions[key].offset, data)
+                    if data.records and self.followed.get(key) is followed:
+                        self.followed[key] = self.followed.pop(key)
 
-    def _on_answer(self, followed: _Followed, asked_offset: int, data: PartitionData) -> None:
+    def _on_answer(self, followed: Followed, asked_offset: int, data: PartitionData) -> None:
         state, position = followed.state, position_of(followed.partition.log)
         step: Step
         if data.error_code != ErrorCode.NONE:
@@ -177,7 +232,7 @@ class LeaderFetcher:
             step = state.on_data(asked_offset, position, data.high_watermark, data.log_start_offset)
         self._perform(followed, step, data.records)
 
-    def _on_unreachable(self, followed: Iterable[_Followed], reason: str) -> None:
+    def _on_unreachable(self, followed: Iterable[Followed], reason: str) -> None:
         if not self._is_unreachable:
             log.warning("Broker %d cannot be fetched from: %s", self.leader, reason)
             self._is_unreachable = True
@@ -187,11 +242,11 @@ class LeaderFetcher:
 
     # --- steps
 
-    def _perform(self, followed: _Followed, step: Step, records: bytes | memoryview | None = None) -> None:
+    def _perform(self, followed: Followed, step: Step, records: bytes | memoryview | None = None) -> None:
         partition, state = followed
         try:
             if isinstance(step, Append):
-                self._append(partition, step, records)
+                self._append(followed, step, records)
             elif isinstance(step, Truncate):
                 log.info("%s: truncating to %d, as broker %d has it", partition, step.to_offset, self.leader)
                 partition.log.truncate_to(step.to_offset)
@@ -211,10 +266,15 @@ class LeaderFetcher:
             state.delay(monotonic_ms(), "")
             log.error("%s: what broker %d sent cannot be appended: %s", partition, self.leader, error)
 
-    def _append(self, partition: Partition, step: Append, records: bytes | memoryview | None) -> None:
+    def _append(self, followed: Followed, step: Append, records: bytes | memoryview | None) -> None:
+        partition, state = followed
         log_ = partition.log
         if records:
+            quota = partition.follower_quota
+            if quota is not None:
+                quota.record(monotonic_ms(), len(records))
             log_.append_as_follower(memoryview(records))
+        state.on_appended(log_.log_end_offset, step.high_watermark)
         if log_.advance_high_watermark(step.high_watermark):
             partition.on_follower_progress()
         if log_.log_start_offset < step.log_start_offset <= log_.high_watermark:
@@ -222,7 +282,7 @@ class LeaderFetcher:
 
     # --- a follower outside the leader's log
 
-    async def _ask_offsets(self, asking: list[_Followed]) -> None:
+    async def _ask_offsets(self, asking: list[Followed]) -> None:
         now = monotonic_ms()
         for one in asking:
             try:
@@ -235,7 +295,7 @@ class LeaderFetcher:
                 one.state.delay(now, "")
                 log.warning("%s: broker %d does not tell its offsets: %s", one.partition, self.leader, error)
                 continue
-            if self._followed.get((one.partition.topic_id, one.partition.index)) is one:
+            if self.followed.get(one.key) is one:
                 log_ = one.partition.log
                 step = one.state.on_leader_offsets(position_of(log_), start, end)
                 log.info(
@@ -244,7 +304,7 @@ class LeaderFetcher:
                 )  # fmt: skip
                 self._perform(one, step)
 
-    async def _leader_offset(self, followed: _Followed, which: int) -> int:
+    async def _leader_offset(self, followed: Followed, which: int) -> int:
         partition = followed.partition
         wanted = ListOffsetsPartition(
             partition_index=partition.index, current_leader_epoch=followed.state.leader_epoch, timestamp=which
@@ -261,106 +321,4 @@ class LeaderFetcher:
         return answer.offset
 
     async def _call(self, request: Message) -> Message:
-        return await self._fetchers.call(self.leader, request)
-
-
-class ReplicaFetchers:
-    """All fetchers of this broker, one per leader that any of its partitions follows."""
-
-    def __init__(
-        self, config: BrokerConfig, node_id: int, clients: NodeClients, broker_epoch: Callable[[], int]
-    ) -> None:
-        self.node_id = node_id
-        self._config = config
-        self._clients = clients
-        self._broker_epoch = broker_epoch
-        self._addresses: dict[int, tuple[str, int]] = {}
-        self._fetchers: dict[int, LeaderFetcher] = {}
-        self._states: dict[Key, FollowerState] = {}
-        self._ending: set[asyncio.Task[None]] = set()
-        self._stopped = False
-
-    def on_brokers(self, image: MetadataImage) -> None:
-        """Addresses of the other brokers, on the listener that brokers use among themselves."""
-        name = self._config.inter_broker_listener_name
-        self._addresses = {
-            broker.id: (broker.endpoints[name].host, broker.endpoints[name].port)
-            for broker in image.brokers.values()
-            if name in broker.endpoints
-        }
-        for fetcher in self._fetchers.values():
-            fetcher.wake()
-
-    def on_partition(self, partition: Partition) -> None:
-        """Follows the partition's leader from now on, if that is another broker and lives."""
-        image = partition.image
-        key = (partition.topic_id, partition.index)
-        leader = -1 if image is None or self._stopped else image.leader
-        state = self._states.get(key)
-        wanted = None if image is None else (leader, image.leader_epoch)
-        if state is not None and (state.leader, state.leader_epoch) == wanted:
-            return
-        self.remove(partition)
-        if image is None or leader < 0 or leader == self.node_id:
-            return
-        state = self._states[key] = FollowerState(leader, image.leader_epoch, self._config.replica_fetch_backoff_ms)
-        fetcher = self._fetchers.get(leader)
-        if fetcher is None:
-            fetcher = self._fetchers[leader] = LeaderFetcher(leader, self)
-        fetcher.add(partition, state)
-
-    def remove(self, partition: Partition) -> None:
-        state = self._states.pop((partition.topic_id, partition.index), None)
-        if state is None:
-            return
-        fetcher = self._fetchers[state.leader]
-        fetcher.remove(partition)
-        if not len(fetcher):
-            del self._fetchers[state.leader]
-            task = asyncio.get_running_loop().create_task(fetcher.stop())
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
-
-    async def call(self, leader: int, request: Message) -> Message:
-        address = self._addresses.get(leader)
-        if address is None:
-            raise CallFailed(f"broker {leader} has no listener {self._config.inter_broker_listener_name}")
-        return await self._clients.call(*address, request, self._config.replica_socket_timeout_ms, lane=LANE)
-
-    def fetch_request(self, asked: SessionRequest[Key, FetchPosition]) -> FetchRequest:
-        config = self._config
-        topics: dict[Uuid, FetchTopic] = {}
-        for (topic_id, index), position in asked.changed.items():
-            topic = topics.get(topic_id)
-            if topic is None:
-                topic = topics[topic_id] = FetchTopic(topic_id=topic_id)
-            topic.partitions.append(
-                FetchPartition(
-                    partition=index,
-                    current_leader_epoch=position.leader_epoch,
-                    fetch_offset=position.offset,
-                    last_fetched_epoch=position.last_fetched_epoch,
-                    log_start_offset=position.log_start_offset,
-                    partition_max_bytes=config.replica_fetch_max_bytes,
-                )
-            )
-        forgotten: dict[Uuid, ForgottenTopic] = {}
-        for topic_id, index in asked.forgotten:
-            forgotten.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)
-        return FetchRequest(
-            replica_state=ReplicaState(replica_id=self.node_id, replica_epoch=self._broker_epoch()),
-            max_wait_ms=config.replica_fetch_wait_max_ms,
-            min_bytes=config.replica_fetch_min_bytes,
-            max_bytes=config.replica_fetch_response_max_bytes,
-            session_id=asked.session_id,
-            session_epoch=asked.epoch,
-            topics=list(topics.values()),
-            forgotten_topics_data=list(forgotten.values()),
-        )
-
-    async def stop(self) -> None:
-        """No log is written by a fetcher after this."""
-        self._stopped = True
-        fetchers, self._fetchers = self._fetchers, {}
-        self._states.clear()
-        await asyncio.gather(*(fetcher.stop() for fetcher in fetchers.values()), *self._ending)
+        return await self._fetchers.call(self.leader, self.fetcher_id, request)

@@ -18,6 +18,7 @@ from protocol.errors import ErrorCode
 
 NO_EPOCH: Final = -1
 UNDEFINED: Final = -1
+FIRST_BACKOFF_MS: Final = 20  # some turns of a loop that takes in a change of the metadata; doubled from then on
 
 
 class FollowerPhase(Enum):
@@ -103,13 +104,16 @@ _TRANSIENT: Final = frozenset(
 class FollowerState:
     """Created when the partition begins to follow a leader in an epoch, dropped when either changes."""
 
-    __slots__ = ("_backoff_ms", "_delayed_until_ms", "leader", "leader_epoch", "phase")
+    __slots__ = ("_backoff_ms", "_delayed_until_ms", "_failures", "is_level", "leader", "leader_epoch", "phase")
 
     def __init__(self, leader: int, leader_epoch: int, backoff_ms: int) -> None:
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.phase = FollowerPhase.TRUNCATING
+        self.is_level = False
+        """All that the leader knows to be committed is here, as far as its last answer tells: exempt from throttles."""
         self._backoff_ms = backoff_ms
+        self._failures = 0
         self._delayed_until_ms = 0
 
     def start(self, log: LogPosition) -> Step:
@@ -139,7 +143,12 @@ class FollowerState:
         """Records, perhaps none. An answer to a position that is no longer ours (the log was cut since) is void."""
         if self.phase is not FollowerPhase.FETCHING or asked_offset != log.log_end_offset:
             return None
+        self._failures = 0
         return Append(high_watermark, log_start_offset)
+
+    def on_appended(self, log_end_offset: int, high_watermark: int) -> None:
+        """The step was carried out; `high_watermark` is the leader's."""
+        self.is_level = log_end_offset >= high_watermark
 
     def on_diverging(self, asked_offset: int, log: LogPosition, epoch: int, end_offset: int) -> Step:
         """Our log and the leader's part at the end of `epoch`, at the latest.
@@ -182,7 +191,10 @@ class FollowerState:
         return None
 
     def delay(self, now_ms: int, reason: str) -> Delay:
-        self._delayed_until_ms = now_ms + self._backoff_ms
+        """Short at first: after an election a follower often hears of its leader before that one does itself, and
+        nothing is committed until it has asked again. `backoff_ms` (replica.fetch.backoff.ms) is where it ends."""
+        self._delayed_until_ms = now_ms + min(self._backoff_ms, FIRST_BACKOFF_MS << min(self._failures, 16))
+        self._failures += 1
         return Delay(self._delayed_until_ms, reason)
 
     def fail(self) -> None:

@@ -1,4 +1,4 @@
-"""Replication of this broker's partitions, put together: who follows whom, and who may be in sync."""
+"""Replication of this broker's partitions, put together: who follows whom, who may be in sync, who is throttled."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from broker.controller_channel import ControllerChannel
 from broker.network.client import NodeClients
 from broker.replication.cluster import ClusterView
-from broker.replication.fetcher import ReplicaFetchers
+from broker.replication.fetchers import ReplicaFetchers
 from broker.replication.isr_updates import IsrUpdates
+from broker.replication.throttle import ReplicationQuota, throttled_partitions
 from config.broker import BrokerConfig
+from config.topic import LogConfig
 from controller.image import MetadataImage
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
@@ -40,7 +42,11 @@ class ReplicationService:
 
         self._isr_updates = IsrUpdates(config.node_id, broker_epoch, ask)
         self.cluster = ClusterView(config.replica_lag_time_max_ms, self._isr_updates, broker_epoch)
-        self.fetchers = ReplicaFetchers(config, config.node_id, clients, broker_epoch)
+        window = config.replication_quota_window_num, config.replication_quota_window_size_seconds
+        self._leader_quota = ReplicationQuota(*window, config.leader_replication_throttled_rate)
+        self._follower_quota = ReplicationQuota(*window, config.follower_replication_throttled_rate)
+        self._node_id = config.node_id
+        self.fetchers = ReplicaFetchers(config, config.node_id, clients, broker_epoch, self._follower_quota)
         self._check_interval_s = config.replica_lag_time_max_ms / 2000
         self._timer: asyncio.TimerHandle | None = None
         self._partitions: Iterable[Partition] = ()
@@ -62,6 +68,23 @@ class ReplicationService:
     def on_brokers(self, image: MetadataImage) -> None:
         self.cluster.on_brokers(image)
         self.fetchers.on_brokers(image)
+
+    def on_config(self, config: BrokerConfig) -> None:
+        """Rates count at once: those who wait for a quota look again, here and when their topics are told."""
+        self._leader_quota.update(config.leader_replication_throttled_rate)
+        self._follower_quota.update(config.follower_replication_throttled_rate)
+        self.fetchers.on_config(config)
+
+    def on_topic_config(self, config: LogConfig, partitions: Iterable[Partition]) -> None:
+        """Which replicas of a topic are throttled from now on."""
+        sent = throttled_partitions(config.leader_replication_throttled_replicas, self._node_id)
+        taken = throttled_partitions(config.follower_replication_throttled_replicas, self._node_id)
+        for partition in partitions:
+            partition.on_throttle(
+                self._leader_quota if partition.index in sent else None,
+                self._follower_quota if partition.index in taken else None,
+            )
+        self.fetchers.wake()
 
     async def stop(self) -> None:
         if self._timer is not None:

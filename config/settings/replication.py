@@ -11,6 +11,7 @@ from config.settings.words import (
     INT,
     LONG,
     LOW,
+    MAX_LONG,
     MEDIUM,
     READ_ONLY,
     STRING,
@@ -72,5 +73,14 @@ SETTINGS: tuple[Setting, ...] = (
             "Samples kept to enforce the replication quota."),
     Setting("replication.quota.window.size.seconds", INT, 1, LOW, READ_ONLY, Range(1),
             "Length of one sample for the replication quota."),
+)
+
+DYNAMIC_ONLY: tuple[Setting, ...] = (
+    Setting("leader.replication.throttled.rate", LONG, MAX_LONG, MEDIUM, CLUSTER_WIDE, Range(0),
+            "Bytes a second that leaders send of throttled replicas, all followers together."),
+    Setting("follower.replication.throttled.rate", LONG, MAX_LONG, MEDIUM, CLUSTER_WIDE, Range(0),
+            "Bytes a second that followers take in of throttled replicas."),
+    Setting("replica.alter.log.dirs.io.max.bytes.per.second", LONG, MAX_LONG, MEDIUM, CLUSTER_WIDE, Range(0),
+            "Bytes a second that are copied from one log directory to another."),
 )
 # fmt: on

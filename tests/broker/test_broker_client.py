@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+import uvloop
 
 from broker.network.client import CallFailed, ConnectionRefused, NodeClient, NodeClients, UnsupportedByPeer
 from protocol.header import encode_response_header, parse_request_header
@@ -169,3 +171,28 @@ async def test_lanes_do_not_wait_for_each_other(server: Server) -> None:
     await clients.close()
     with pytest.raises(CallFailed, match="stopping"):
         await clients.call("127.0.0.1", server.port, beat(), 5000, lane="raft")
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_receive_buffer_of_a_connection_is_as_large_as_it_is_said_to_be(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """replica.socket.receive.buffer.bytes, on the loop of the tests and on that of the server. Linux doubles it."""
+
+    async def sizes() -> list[int]:
+        server = Server()
+        await server.start()
+        found = []
+        for asked in (20_000, -1):
+            client = NodeClient("127.0.0.1", server.port, client_id="test", receive_buffer_bytes=asked)
+            await client.call(beat(), 5_000)
+            assert client._wire is not None and client._wire._transport is not None
+            connected = client._wire._transport.get_extra_info("socket")
+            found.append(connected.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+            await client.close()
+        await server.stop()
+        return found
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        asked, default = runner.run(sizes())
+    assert asked == 40_000 != default

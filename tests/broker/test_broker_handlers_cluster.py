@@ -16,7 +16,7 @@ from protocol.messages.describe_log_dirs import DescribableLogDirTopic, Describe
 from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 
-SERVED = {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 44, 55, 60, 61, 74, 75}
+SERVED = {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 37, 44, 55, 60, 61, 74, 75}
 SERVED |= {8, 9, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69}  # groups
 SERVED |= {43, 45, 46, 57, 64}  # elections, reassignments, features, registrations
 SERVED |= {80, 81}  # voters of the quorum
@@ -213,6 +213,20 @@ async def test_describe_log_dirs_of_chosen_partitions_leaves_out_what_is_not_her
     (empty,) = (await broker.ask(DescribeLogDirsRequest(topics=[]))).results
     assert empty.topics == []
     assert empty.total_bytes > 0
+
+
+async def test_describe_log_dirs_shows_copies_on_their_way(broker: FakeBroker, tmp_path: Path) -> None:
+    one, two = str(tmp_path), str(tmp_path / "two")
+    broker.logs.directories = [FakeDirectory(one), FakeDirectory(two)]
+    broker.replicas.add("t", 0, one, size_bytes=90, log_end_offset=9, high_watermark=7)
+    broker.logs.add_future("t", 0, two, size_bytes=40, log_end_offset=4)
+    broker.logs.add_future("t", 1, two, size_bytes=10, log_end_offset=1)  # the directory it comes from is offline
+    for topics in (None, [DescribableLogDirTopic(topic="t", partitions=[0, 1])]):
+        results = (await broker.ask(DescribeLogDirsRequest(topics=topics))).results
+        assert [
+            [(p.partition_index, p.partition_size, p.offset_lag, p.is_future_key) for p in result.topics[0].partitions]
+            for result in results
+        ] == [[(0, 90, 0, False)], [(0, 40, 5, True), (1, 10, -1, True)]]
 
 
 async def test_describe_log_dirs_of_a_directory_that_vanished(broker: FakeBroker, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.broker_attributes import BrokerAttributes
-from config.broker_settings import BROKER_SETTINGS, base_name, synonyms_of
+from config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY, base_name, synonyms_of
 from config.definitions import Kind, double_text, parse_value, value_text
 from config.effective import EFFECTIVE
 from config.errors import ConfigError
@@ -142,8 +142,9 @@ def test_attributes_are_those_of_the_registry() -> None:
         "early.start.listeners",
     }
     hints = get_type_hints(BrokerAttributes)
-    assert hints.keys() == {setting.attribute for setting in BROKER_SETTINGS.values()}
-    for name, setting in BROKER_SETTINGS.items():
+    settings = {**BROKER_SETTINGS, **DYNAMIC_ONLY}
+    assert hints.keys() == {setting.attribute for setting in settings.values()}
+    for name, setting in settings.items():
         if name not in resolved:
             expected = plain[setting.kind]
             assert hints[setting.attribute] == (expected if setting.default is not None else expected | None)

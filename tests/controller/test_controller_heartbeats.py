@@ -37,7 +37,7 @@ class Active:
     def __init__(self, image: MetadataImage, now_ms: int = 1000) -> None:
         self.image = image
         self.now_ms = now_ms
-        self.heartbeats = BrokerHeartbeats(9000)
+        self.heartbeats = BrokerHeartbeats(9000, 2000)
         self.heartbeats.activate(image, now_ms)
 
     def append(self, records: list[Message]) -> None:
@@ -89,6 +89,11 @@ class Active:
         self.append(made.records)
         return made.response
 
+    def fence_dead(self, broker_id: int, seen: tuple[int, int]) -> bool:
+        made = beats.fence_dead(self.image, broker_id, seen, config=CONFIG, heartbeats=self.heartbeats)
+        self.append(made.records)
+        return made.response
+
     def fence_expired(self) -> list[int]:
         made = beats.fence_expired(self.image, config=CONFIG, heartbeats=self.heartbeats, now_ms=self.now_ms)
         self.append(made.records)
@@ -131,6 +136,20 @@ def test_a_second_live_broker_of_the_same_id_is_refused_until_the_session_is_ove
     assert active.register(4, 9) == active.image.offset != first
     with refused(ErrorCode.STALE_BROKER_EPOCH, f"but got broker epoch {first}"):
         active.beat(4, epoch=first)
+
+
+def test_the_same_broker_started_again_need_not_wait() -> None:
+    """It has the ports and the directories, so its predecessor has not. One with other ports, or another disk, may be
+    a second broker with the same id by mistake."""
+    active = Active(cluster())
+    first = active.register(4, 1)
+    active.beat(4)
+    other_port = [Listener(name="PLAINTEXT", host="h", port=10, security_protocol=0)]
+    for fields in ({"listeners": other_port}, {"log_dirs": [directory(5)]}):
+        with refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION):
+            active.register(4, 2, **fields)
+    second = active.register(4, 2)
+    assert second > first and active.image.brokers[4].fenced
 
 
 def test_a_registration_without_a_heartbeat_is_no_session() -> None:
@@ -240,6 +259,41 @@ def test_a_broker_that_leads_nothing_or_is_fenced_may_stop_at_once() -> None:
     assert active.beat(3, want_shut_down=True).should_shut_down
     assert active.register(2, 77) == active.image.offset, "its next start need not wait for the old session to expire"
     assert active.image.brokers[2].incarnation_id == Uuid(bytes([77]) * 16)
+
+
+def test_the_session_of_a_broker_that_may_stop_is_over() -> None:
+    """Started again at once, with other listeners say, it is taken: nobody else can have its id."""
+    active = Active(cluster(broker_record(1), broker_record(2)))
+    assert active.beat(2, want_shut_down=True).should_shut_down
+    assert active.register(2, 9, listeners=[]) > 0
+
+
+def test_brokers_that_miss_a_heartbeat_are_named_once() -> None:
+    active = Active(cluster(broker_record(1), broker_record(2)))
+    heartbeats = active.heartbeats
+    assert heartbeats.next_suspicion_ms() == 4000 and heartbeats.newly_silent(3999) == []
+    active.now_ms = 2000
+    active.beat(1)
+    assert heartbeats.newly_silent(4000) == [2] and heartbeats.newly_silent(4001) == []
+    assert heartbeats.next_suspicion_ms() == 5000
+    active.now_ms = 4500
+    active.beat(2)
+    assert heartbeats.newly_silent(7499) == [1] and heartbeats.newly_silent(7500) == [2]
+
+
+def test_a_dead_broker_is_fenced_unless_it_was_heard_of_meanwhile() -> None:
+    active = Active(with_partition(cluster(broker_record(1), broker_record(2)), 1, 2))
+    seen = active.heartbeats.contact(1)
+    assert seen is not None
+    active.now_ms += 1
+    active.beat(1)
+    assert not active.fence_dead(1, seen) and active.image.brokers[1].is_active
+    seen = active.heartbeats.contact(1)
+    assert seen is not None and active.fence_dead(1, seen)
+    partition = active.image.partition("t", 0)
+    assert active.image.brokers[1].fenced and partition is not None and partition.leader == 2
+    assert active.heartbeats.contact(1) is None and active.fence_expired() == []
+    assert not active.fence_dead(1, seen)
 
 
 def test_a_broker_may_ask_to_be_fenced() -> None:

@@ -27,6 +27,7 @@ class FailingBroker(BrokerProcess):
     def __init__(self, directory: Path, failing: str) -> None:
         self.mark = directory / "syncs-fail"
         self.directories = {name: directory / name for name in ("first", "second")}
+        self.failing = self.directories[failing]
         super().__init__(
             directory,
             extra={
@@ -35,12 +36,12 @@ class FailingBroker(BrokerProcess):
                 # No records by the clock: the tests decide who meets the failing disk first.
                 "metadata.max.idle.interval.ms": "0",
             },
-            program=("support.failing_sync", str(self.mark), str(self.directories[failing])),
+            program=("support.failing_disk", str(self.mark)),
             data_dir=self.directories["first"],
         )
 
     def fail(self) -> None:
-        self.mark.touch()
+        self.mark.write_text(f"sync {self.failing}\n")
 
     def partitions_in(self, name: str) -> list[int]:
         return [index for index in range(PARTITIONS) if (self.directories[name] / f"{TOPIC}-{index}").exists()]

@@ -98,10 +98,14 @@ def test_outside_the_leaders_log() -> None:
 
 
 def test_errors_that_pass() -> None:
+    """The first wait is short, the following ones double up to replica.fetch.backoff.ms, until an answer is good."""
     state = following()
-    assert state.on_error(100, ErrorCode.NOT_LEADER_OR_FOLLOWER) == Delay(150, "")
-    assert not state.wants_fetch(149)
-    assert state.wants_fetch(150)
+    for until in (120, 140, 150, 150):
+        assert state.on_error(100, ErrorCode.NOT_LEADER_OR_FOLLOWER) == Delay(until, "")
+        assert not state.wants_fetch(until - 1)
+        assert state.wants_fetch(until)
+    assert state.on_data(10, log(10), 10, 0) == Append(10, 0)
+    assert state.on_error(100, ErrorCode.NOT_LEADER_OR_FOLLOWER) == Delay(120, "")
     step = state.on_error(100, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert isinstance(step, Delay)
     assert "UNKNOWN_SERVER_ERROR" in step.reason

@@ -17,6 +17,11 @@ from support.scenario import Server
 from support.talk import Talk
 
 from protocol.messages import alter_configs as legacy
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -252,6 +257,14 @@ def config_changes(talk: Talk) -> None:
     changed("read-only", BROKER, "1", ("num.partitions.none", SET, "1"), ("node.id", SET, "4"))
     changed("per broker", BROKER, "", ("listeners", SET, "PLAINTEXT://:1"))
     changed("wrong value", BROKER, "", ("log.retention.ms", SET, "soon"))
+    for rate in ("leader.replication.throttled.rate", "follower.replication.throttled.rate"):
+        for value in ("soon", "-1", "9223372036854775808"):
+            changed(f"{rate}={value}", BROKER, "1", (rate, SET, value))
+            changed(f"{rate}={value}", BROKER, "", (rate, SET, value))
+        changed(rate, BROKER, "1", (rate, SET, "9223372036854775807"))
+        changed(rate, BROKER, "", (rate, SET, "9223372036854775806"))
+        changed(f"no {rate}", BROKER, "1", (rate, DELETE, None))
+        changed(f"no {rate}", BROKER, "", (rate, DELETE, None))
     changed("no group", GROUP, "", ("consumer.session.timeout.ms", SET, "1"))
     same = AlterConfigsResource(resource_type=TOPIC, resource_name="changed", configs=[])
     talk.ask("resource twice", IncrementalAlterConfigsRequest(resources=[same, same]))
@@ -343,11 +356,25 @@ def descriptions(talk: Talk) -> None:
     for version in range(1, 6):
         topic = DescribableLogDirTopic(topic="seen-a", partitions=[0, 2, 9])
         answer = talk.wire.ask(DescribeLogDirsRequest(topics=[topic]), version)
+        paths = [one.log_dir for one in answer.results]
         for one in answer.results:
             one.log_dir, one.usable_bytes = "", 0
             for described in one.topics:
                 described.partitions.sort(key=lambda partition: int(partition.partition_index))
         talk.note(f"log directories v{version}", answer)
+    for version in (1, 2):
+        for what, path in (("own", paths[0]), ("slash", paths[0] + "/"), ("none", ""), ("foreign", "/nowhere")):
+            wanted = [
+                AlterReplicaLogDirTopic(name="seen-a", partitions=[0, 9, 0, -1]),
+                AlterReplicaLogDirTopic(name="never", partitions=[0]),
+                AlterReplicaLogDirTopic(name="x" * 249, partitions=[0]),
+            ]
+            moves = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=wanted)])
+            moved = talk.wire.ask(moves, version)
+            moved.results.sort(key=lambda result: str(result.topic_name))
+            for result in moved.results:
+                result.partitions.sort(key=lambda partition: int(partition.partition_index))
+            talk.note(f"replicas to the {what} directory v{version}", moved)
     for version in (0, 1, 2):
         for kind in (0, 1, 2, 3):
             if version == 0 and kind != 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,30 @@ async def test_one_sync_serves_all_who_wait(tmp_path: Path) -> None:
     await asyncio.gather(*waiters, *late)
     assert log.recovery_point == 3
     assert disk.syncs == 2
+
+
+async def test_whoever_comes_in_the_moment_a_sync_ends_gets_the_next_one(tmp_path: Path) -> None:
+    """A task that is done has not yet told so: whoever then waited for it once more got no turn of the loop, so it
+    never did, and the node stood still. The fault test found it, with `flush.messages` set and many producers."""
+
+    def stood_still(*_: object) -> None:
+        raise AssertionError("the loop does not get its turn")
+
+    log = open_log(tmp_path, disk=FakeDisk(tmp_path))
+    append(log, batch(b"a"))
+    first = asyncio.create_task(log.flush())
+    while (running := log._sync._running) is None or not running.done():  # noqa: ASYNC110 - every turn counts
+        await asyncio.sleep(0)
+    append(log, batch(b"b"))
+    before = signal.signal(signal.SIGALRM, stood_still)
+    signal.alarm(10)
+    try:
+        await log.flush()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    await first
+    assert log.recovery_point == 2
 
 
 async def test_a_truncation_during_a_sync_is_not_called_durable(tmp_path: Path) -> None:

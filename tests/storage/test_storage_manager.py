@@ -19,7 +19,8 @@ from config.topic import LogConfig
 from protocol.uuids import Uuid
 from storage.disk import DISK, Disk
 from storage.errors import StorageError
-from storage.log_manager import DELETE_SUFFIX, LogManager, set_aside_name
+from storage.log_manager import LogManager
+from storage.log_names import DELETE_SUFFIX, set_aside_name
 
 TOPIC_ID = Uuid.random()
 
@@ -155,7 +156,7 @@ def test_names_of_deleted_directories_fit_a_file_system() -> None:
 
 
 async def test_what_is_not_a_partition_is_left_alone(tmp_path: Path) -> None:
-    for name in ("__cluster_metadata-0", "lost+found", "notes", f"orders-0.{'a' * 32}-future"):
+    for name in ("__cluster_metadata-0", "lost+found", "notes", f"orders-0.{'a' * 32}-stray"):
         (tmp_path / name).mkdir()
     manager = await start(tmp_path)
     assert list(manager) == []

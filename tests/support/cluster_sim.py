@@ -220,11 +220,12 @@ class ClusterSim:
             return
         self._number += 1
         incarnation = Uuid(self._number.to_bytes(16, "big"))
+        port = self.random.choice((9, 9, 10))  # now and then it moves: then its old session has to end first
         request = BrokerRegistrationRequest(
             broker_id=node.id,
             cluster_id=CLUSTER_ID,
             incarnation_id=incarnation,
-            listeners=[Listener(name="PLAINTEXT", host="h", port=9, security_protocol=0)],
+            listeners=[Listener(name="PLAINTEXT", host="h", port=port, security_protocol=0)],
             features=[
                 Feature(name=name, min_supported_version=r.min_version, max_supported_version=r.max_version)
                 for name, r in SUPPORTED_FEATURES.items()

@@ -106,8 +106,15 @@ class FakeForwarding:
         return await self._controller.create_topics(request, principal=principal)
 
 
+class FakeDirectory(NamedTuple):
+    path: str
+    online: bool = True
+
+
 class FakeLog(NamedTuple):
-    directory: str
+    topic: str
+    partition: int
+    log_dir: FakeDirectory
     size_bytes: int = 0
     log_end_offset: int = 0
     high_watermark: int = 0
@@ -120,28 +127,36 @@ class FakePartition(NamedTuple):
 
 
 class FakeReplicas:
-    def __init__(self) -> None:
+    def __init__(self, logs: FakeLogs) -> None:
         self.partitions: dict[tuple[str, int], FakePartition] = {}
+        self._logs = logs
 
     def add(self, topic: str, index: int, directory: str, **log: int) -> None:
-        fake = FakePartition(topic, index, FakeLog(f"{directory}/{topic}-{index}", **log))
-        self.partitions[topic, index] = fake
-
-    def __iter__(self) -> Iterator[FakePartition]:
-        return iter(self.partitions.values())
+        current = FakeLog(topic, index, FakeDirectory(directory), **log)
+        self.partitions[topic, index] = FakePartition(topic, index, current)
+        self._logs.current[topic, index] = current
 
     def partition_or_none(self, topic: str, index: int) -> FakePartition | None:
         return self.partitions.get((topic, index))
 
 
-class FakeDirectory(NamedTuple):
-    path: str
-    online: bool = True
-
-
 class FakeLogs:
     def __init__(self) -> None:
         self.directories: list[FakeDirectory] = []
+        self.current: dict[tuple[str, int], FakeLog] = {}
+        self.futures: dict[tuple[str, int], FakeLog] = {}
+
+    def __iter__(self) -> Iterator[FakeLog]:
+        return iter([*self.current.values(), *self.futures.values()])
+
+    def add_future(self, topic: str, index: int, directory: str, **log: int) -> None:
+        self.futures[topic, index] = FakeLog(topic, index, FakeDirectory(directory), **log)
+
+    def get(self, topic: str, index: int) -> FakeLog | None:
+        return self.current.get((topic, index))
+
+    def future(self, topic: str, index: int) -> FakeLog | None:
+        return self.futures.get((topic, index))
 
 
 class FakeBroker:
@@ -153,8 +168,8 @@ class FakeBroker:
         self.cluster_id = CLUSTER_ID
         self.controller = FakeController(self.config)
         self.forwarding = FakeForwarding(self.controller)
-        self.replicas = FakeReplicas()
         self.logs = FakeLogs()
+        self.replicas = FakeReplicas(self.logs)
         self.controller.apply(bootstrap_feature_records())
         self.groups = GroupService(self.config, NODE_ID, cast(Any, self.replicas), self.image)
         self.controller.on_change = self.groups.on_image

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.count = 0
+        """Events so far. What a client asks for can only depend on what it, or others, were told before."""
         self._file = open(path, "w", buffering=1)  # noqa: SIM115 - closed by close()
         self._lock = threading.Lock()
         self._begin = time.monotonic()
@@ -22,12 +25,14 @@ class History:
         with self._lock:
             at = round((time.monotonic() - self._begin) * 1000)
             self._file.write(json.dumps({"ms": at, "op": op, **fields}, separators=(",", ":")) + "\n")
+            self.count += 1
 
     def close(self) -> None:
         with self._lock:
             self._file.close()
 
 
-def read_history(path: Path) -> list[dict[str, Any]]:
+def read_history(path: Path) -> Iterator[dict[str, Any]]:
     with open(path) as lines:
-        return [json.loads(line) for line in lines]
+        for line in lines:
+            yield json.loads(line)

@@ -11,9 +11,15 @@ import os
 import subprocess
 from collections.abc import Iterable
 
+_THIN_LINE = ("rate", "400kbit", "burst", "3kb", "latency", "500ms")
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+    _run("ip", *arguments)
 
 
 @functools.cache
@@ -35,6 +41,7 @@ class Namespaces:
         self._subnet = f"10.{100 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
         self._made: list[tuple[str, ...]] = []
         self._dropped: set[tuple[int, int]] = set()
+        self._slowed: set[int] = set()
 
     def __enter__(self) -> Namespaces:
         try:
@@ -89,7 +96,18 @@ class Namespaces:
         _ip("-n", self._namespace(sender), "route", "add", "blackhole", f"{self.host(receiver)}/32")
         self._dropped.add((sender, receiver))
 
+    def slow_down(self, node: int) -> None:
+        """A thin line with a short queue, both ways: packets are late, and lost when more come."""
+        for where in (("-n", self._namespace(node)), ()):
+            device = "eth0" if where else self._link(node)
+            _run("tc", *where, "qdisc", "add", "dev", device, "root", "tbf", *_THIN_LINE)
+        self._slowed.add(node)
+
     def heal(self) -> None:
+        for node in self._slowed:
+            _run("tc", "-n", self._namespace(node), "qdisc", "del", "dev", "eth0", "root")
+            _run("tc", "qdisc", "del", "dev", self._link(node), "root")
+        self._slowed.clear()
         for sender, receiver in self._dropped:
             _ip("-n", self._namespace(sender), "route", "del", "blackhole", f"{self.host(receiver)}/32")
         self._dropped.clear()

@@ -7,7 +7,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,16 +59,26 @@ class Placed(NamedTuple):
 class NodeProcess(ServerProcess):
     """One node of a cluster. `port` is its first listener: a broker's own, or a controller's."""
 
-    def __init__(self, node_id: int, spec: NodeSpec, directory: Path, settings: dict[str, str], ports: tuple[int, ...]):
+    def __init__(
+        self,
+        node_id: int,
+        spec: NodeSpec,
+        directory: Path,
+        settings: dict[str, str],
+        ports: tuple[int, ...],
+        program: Sequence[str] = ("cli.main",),
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.node_id = node_id
         self.spec = spec
         self.directory = directory
-        self.data_dir = Path(settings["log.dirs"])
+        self.data_dirs = [Path(path) for path in settings["log.dirs"].split(",")]
+        self.data_dir = self.data_dirs[0]  # with the metadata
         self.directory_id = Uuid.random()
         self.controller_port = ports[-1] if "controller" in spec.roles else 0
         self.properties_path = directory / "node.properties"
         self.settings = settings
+        self._program = program
         write_properties(self.properties_path, settings)
         super().__init__("", [], ports[0], directory / "server.log", 0)
         self.run_as(spec.software)
@@ -77,7 +87,7 @@ class NodeProcess(ServerProcess):
         """From the next start on; the properties and the data stay as they are."""
         self.spec = self.spec._replace(software=software)
         if software == OURS:
-            self.command = [sys.executable, "-m", "cli.main", "server-start", str(self.properties_path)]
+            self.command = [sys.executable, "-m", *self._program, "server-start", str(self.properties_path)]
         else:
             self.command = [*java_command(HEAP), "kafka.Kafka", str(self.properties_path)]
         self.name = f"{software} node {self.node_id}"
@@ -86,7 +96,8 @@ class NodeProcess(ServerProcess):
     def environment(self) -> dict[str, str]:
         if self.spec.software != OURS:
             return dict(os.environ)
-        return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+        return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
     @property
     def stored_directory_id(self) -> Uuid:
@@ -108,7 +119,8 @@ class QuorumCluster:
     """Formatted on construction, started with `start`. Node ids are the keys of `nodes`.
 
     `static` means controller.quorum.voters, kraft.version 0; otherwise the voters are in the log (KIP-853). Nodes in
-    `joining` are controllers that are no voters at first.
+    `joining` are controllers that are no voters at first. `program` is a module that stands in for our command, with
+    arguments of its own; every node runs in its own directory.
     """
 
     def __init__(
@@ -121,6 +133,8 @@ class QuorumCluster:
         extra: Mapping[str, str] | None = None,
         tools: StockTools | None = None,
         network: Namespaces | None = None,
+        log_directories: int = 1,
+        program: Sequence[str] = ("cli.main",),
     ) -> None:
         self.nodes: dict[int, NodeProcess] = {}
         hosts = {node_id: "127.0.0.1" if network is None else network.host(node_id) for node_id in nodes}
@@ -140,6 +154,8 @@ class QuorumCluster:
             quorum = {"controller.quorum.bootstrap.servers": servers}
         self._directory = directory
         self._common = quorum | dict(extra or {})
+        self._log_directories = log_directories
+        self._program = program
         for node_id, spec in nodes.items():
             node = self._make(node_id, spec, ports[node_id], hosts[node_id])
             if network is not None:
@@ -154,7 +170,9 @@ class QuorumCluster:
     def _make(self, node_id: int, spec: NodeSpec, ports: tuple[int, ...], host: str = "127.0.0.1") -> NodeProcess:
         home = self._directory / f"node{node_id}"
         settings = _settings(node_id, spec, home, ports, host) | self._common
-        node = self.nodes[node_id] = NodeProcess(node_id, spec, home, settings, ports)
+        if self._log_directories > 1 and "broker" in spec.roles:
+            settings["log.dirs"] = ",".join(str(home / f"data{at}") for at in range(1, self._log_directories + 1))
+        node = self.nodes[node_id] = NodeProcess(node_id, spec, home, settings, ports, self._program)
         node.host = host
         return node
 

@@ -23,13 +23,15 @@ RECORDS_PER_FETCH = 4
 
 
 class ModelLog:
-    """What survives a crash of the process: records with their epochs, and a high watermark from some time ago."""
+    """What survives a crash of the process: records with their epochs, and a high watermark from some time ago. A loss
+    of power takes the records that were not synced, too."""
 
     def __init__(self) -> None:
         self.records: list[tuple[int, str]] = []
         self.start_offset = 0
         self.high_watermark = 0
         self.checkpointed = 0
+        self.synced = 0
         self.epochs: list[tuple[int, int]] = []  # (epoch, start offset), both ascending
 
     @property
@@ -51,6 +53,7 @@ class ModelLog:
             del self.records[offset:]
             self.high_watermark = min(self.high_watermark, offset)
             self.checkpointed = min(self.checkpointed, offset)
+            self.synced = min(self.synced, offset)
         self.epochs = [e for e in self.epochs if e[1] < offset]
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
@@ -85,6 +88,11 @@ class Broker:
         self.life = 0  # deliveries to an earlier process go nowhere
         self.unacknowledged: list[tuple[int, str]] = []
         self.waiting_fetch: list[tuple[int, Callable[[], None]]] = []
+        self.has_lost = False
+        """Records are gone with the power, and the controller does not know yet."""
+        self.is_behind = False
+        """... it does know, but the records are not back yet."""
+        self.stopped_cleanly = False
 
     @property
     def eligible(self) -> dict[int, int]:
@@ -98,6 +106,10 @@ class Broker:
             return
         self.image = image
         partition = only_partition(image)
+        if self.id not in partition.replicas:
+            self.forget()
+            self.log = ModelLog()
+            return
         if partition.leader == self.id:
             self.following = None
             if self.leadership is None:
@@ -315,10 +327,25 @@ class Broker:
 
     # life
 
-    def crash(self) -> None:
-        self.alive = self.paused = False
-        self.life += 1
-        self.leadership = self.following = self.image = None
+    def forget(self) -> None:
+        self.leadership = self.following = None
         self.unacknowledged.clear()
         self.waiting_fetch.clear()
-        self.log.high_watermark = self.sim.rng.randint(self.log.checkpointed, self.log.high_watermark)
+
+    def crash(self, *, loses_unsynced: bool = False) -> None:
+        self.alive = self.paused = False
+        self.life += 1
+        self.image = None
+        self.forget()
+        log = self.log
+        if loses_unsynced:
+            self.has_lost = log.synced < log.end_offset
+            log.truncate(log.synced)
+        log.high_watermark = self.sim.rng.randint(log.checkpointed, max(log.checkpointed, log.high_watermark))
+
+    def stop(self) -> None:
+        """Everything is synced, and a file says so."""
+        self.log.synced = self.log.end_offset
+        self.log.checkpointed = self.log.high_watermark
+        self.crash()
+        self.stopped_cleanly = True

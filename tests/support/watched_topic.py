@@ -8,12 +8,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from support.fault_clients import Client, Committer, Producer, Reader
-from support.fault_run import add_replica
+from support.fault_clients import Client, Producer, Reader
+from support.fault_groups import Committer
 from support.history import History
 from support.history_check import check
 from support.processes import wait_until
 from support.quorum_cluster import QuorumCluster
+from support.replica_files import add_replica
 
 from storage.checkpoints import OffsetCheckpointFile
 
@@ -79,7 +80,7 @@ class WatchedTopic:
         for node in nodes:
             node.terminate(60)
             for partition in self.partitions:
-                add_replica(self.history, node, self.topic, partition)
+                add_replica(self.history, node, self.topic, partition, with_values=True)
         self.history.close()
         verdict = check(self.history.path)
         assert verdict.is_good, verdict.report()

@@ -14,9 +14,11 @@ from broker.clock import now_ms
 from broker.endpoints import node_endpoint
 from broker.fetch_sessions import FetchContext, FetchTarget
 from broker.handlers.data.fetch_repeat import READ_COMMITTED, RepeatedFetch, Shape, shape_of
+from broker.handlers.data.fetch_throttle import FetchThrottle
 from broker.partition import NO_EPOCH, AppendWaiter, Partition
 from broker.replication.leader import LeaderState
 from broker.replication.nearest import RACK_AWARE, nearest_replica
+from broker.replication.throttle import ReplicationQuota
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -105,6 +107,7 @@ class _Reading:
         "rack",
         "replica_epoch",
         "replica_id",
+        "throttle",
     )
 
     def __init__(
@@ -127,6 +130,7 @@ class _Reading:
         self.max_bytes = min(request.max_bytes, ctx.broker.config.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.partitions: list[Partition] = []
+        self.throttle: FetchThrottle | None = None
 
     def read(self) -> tuple[list[tuple[FetchTarget, PartitionData]], int, bool]:
         """Answers, their bytes, and whether they must go out at once (an error, or nothing to wait for)."""
@@ -134,6 +138,8 @@ class _Reading:
         size = 0
         is_final = not self.context.targets
         self.partitions.clear()
+        if self.throttle is not None:
+            self.throttle.restart()
         left = self.max_bytes
         for target in self.context.targets:
             answer = self._read_one(target, left, is_first=size == 0)
@@ -222,8 +228,9 @@ class _Reading:
             found = log.read(
                 target.fetch_offset, min(target.max_bytes, left), end_offset=log.log_end_offset, min_one=is_first
             )
-            if found.records is not None:
-                answer.records = found.records
+            records, quota = found.records, partition.leader_quota
+            if records is not None and (quota is None or self._may_send(partition, quota, len(records))):
+                answer.records = records
             if not self.is_repeated:
                 partition.on_replica_fetch(
                     self.replica_id, self.replica_epoch, target.fetch_offset, target.replica_log_start_offset
@@ -232,6 +239,11 @@ class _Reading:
         answer.last_stable_offset = log.last_stable_offset
         answer.log_start_offset = log.log_start_offset
         return answer
+
+    def _may_send(self, partition: Partition, quota: ReplicationQuota, size: int) -> bool:
+        if self.throttle is None:
+            self.throttle = FetchThrottle(quota)
+        return self.throttle.may_send(partition, self.replica_id, size)
 
     def _failed(self, index: int, partition: Partition | None, code: ErrorCode) -> PartitionData:
         answer = PartitionData(
@@ -247,6 +259,8 @@ class _Reading:
 
     def response(self, answers: list[tuple[FetchTarget, PartitionData]]) -> FetchResponse:
         response = FetchResponse(session_id=self.context.session_id)
+        if self.throttle is not None:
+            self.throttle.on_sent()
         topics: dict[str | Uuid, FetchableTopicResponse] = {}
         for target, answer in self.context.select(answers):
             name = target.key[0]
@@ -289,21 +303,28 @@ class WaitingFetch:
     """A fetch on long poll. Counts what is appended to its partitions and answers when that is enough.
 
     Owned by the partitions it waits on and by its timer; it leaves all of them when it is done, and also when
-    the connection goes away, which cancels the future.
+    the connection goes away, which cancels the future. What is appended to a throttled partition does not count; when
+    the quota has room again, it looks once more.
+
+    It looks at the end of the turn of the loop in which there was news: what is appended meanwhile, to other partitions
+    and by other producers, goes into the same answer.
     """
 
-    __slots__ = ("_partitions", "_reading", "_size", "_timer", "future")
+    __slots__ = ("_is_looking", "_partitions", "_quota_timer", "_reading", "_size", "_timer", "future")
 
     def __init__(self, reading: _Reading, size: int, max_wait_ms: int) -> None:
         loop = asyncio.get_running_loop()
         self._reading = reading
         self._size = size
+        self._is_looking = False
         self._partitions = tuple(reading.partitions)
         self.future: asyncio.Future[FetchResponse] = loop.create_future()
         self._timer = loop.call_later(max_wait_ms / 1000, self._try_answer, True)
+        self._quota_timer: asyncio.TimerHandle | None = None
         self.future.add_done_callback(self._leave)
         for waiters in self._waiters():
             waiters.add(self)
+        self._maybe_wait_for_quota()
 
     def _waiters(self) -> list[set[AppendWaiter]]:
         if self._reading.replica_id >= 0:
@@ -311,18 +332,27 @@ class WaitingFetch:
         return [partition.waiters for partition in self._partitions]
 
     def on_append(self, partition: Partition, size: int) -> None:
+        throttle = self._reading.throttle
+        if throttle is not None and partition in throttle.held:
+            return
         self._size += size
         if self._size >= self._reading.min_bytes:
-            self._try_answer(is_due=False)
+            self._look_soon()
 
     def on_progress(self, partition: Partition) -> None:
         """More is committed; how many bytes that are, only a look can tell."""
-        self._try_answer(is_due=False)
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self.future.get_loop().call_soon(self._try_answer, False)
 
     def on_gone(self, partition: Partition) -> None:
         self._try_answer(is_due=True)
 
     def _try_answer(self, is_due: bool) -> None:
+        self._is_looking = False
         if self.future.done():
             return
         answers, size, is_final = self._reading.read()
@@ -330,8 +360,20 @@ class WaitingFetch:
             self.future.set_result(self._reading.response(answers))
         else:
             self._size = size  # some of what was counted is not for this reader yet (an open transaction)
+            self._maybe_wait_for_quota()
+
+    def _maybe_wait_for_quota(self) -> None:
+        throttle = self._reading.throttle
+        if self._quota_timer is not None:
+            self._quota_timer.cancel()
+            self._quota_timer = None
+        if throttle is not None and throttle.held:
+            loop = asyncio.get_running_loop()
+            self._quota_timer = loop.call_later(throttle.delay_ms() / 1000, self._try_answer, False)
 
     def _leave(self, _: asyncio.Future[FetchResponse]) -> None:
         self._timer.cancel()
+        if self._quota_timer is not None:
+            self._quota_timer.cancel()
         for waiters in self._waiters():
             waiters.discard(self)

@@ -7,10 +7,13 @@ watermark (KIP-1166).
 from __future__ import annotations
 
 from broker.api import RequestContext, controller_handler
+from broker.handlers.data.fetch import replica_of
 from protocol.messages.fetch import FetchRequest
 from protocol.schema import Message
 
 
 @controller_handler(FetchRequest)
 async def fetch_metadata(ctx: RequestContext, request: FetchRequest) -> Message:
-    return await ctx.broker.controller.serve_raft(request, ctx.listener.name)
+    controller = ctx.broker.controller
+    controller.probes.on_fetch(ctx.peer, replica_of(ctx, request)[0])
+    return await controller.serve_raft(request, ctx.listener.name)

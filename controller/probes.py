@@ -1,0 +1,96 @@
+"""A silent broker's process: is it still there?
+
+A session ends after ``broker.session.timeout.ms`` of silence, nine seconds by default, in which nobody leads what the
+broker led. But a process that died leaves traces: its connections break, and nobody listens any more where it did. So
+the active controller knocks at the broker's door as soon as it falls silent. Only a refused connection counts: a host
+that does not answer, a process that hangs or a network that drops are for the session to decide. Fencing a broker that
+lives after all does no harm but a moment's leave: its next heartbeat brings it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from controller.heartbeats import fence_dead
+from controller.image import MetadataImage
+from controller.outcome import Outcome
+
+if TYPE_CHECKING:
+    from controller.controller import Controller
+
+_log = logging.getLogger(__name__)
+
+TIMEOUT_S: Final = 2.0  # a live process is connected to by its kernel, however busy it is
+RETRIES_S: Final = (0.0, 0.05, 0.25, 1.0)
+"""Waits before each knock. A process that dies closes its sockets one after the other; the door may be the last."""
+
+
+class BrokerProbes:
+    """Owned by its controller; works while that is active. ``listener`` is the one that brokers use among themselves:
+    what it announces must be reachable from other nodes."""
+
+    def __init__(self, controller: Controller, listener: str) -> None:
+        self._controller = controller
+        self._listener = listener
+        self._under_way: dict[int, asyncio.Task[None]] = {}
+        self._peers: dict[str, int] = {}
+
+    def on_fetch(self, peer: str, node_id: int) -> None:
+        """A node follows the metadata log over this connection, and will as long as it lives."""
+        self._peers[peer] = node_id
+
+    def on_connection_closed(self, peer: str) -> None:
+        node_id = self._peers.pop(peer, None)
+        if node_id is not None:
+            self.suspect(node_id)
+
+    def suspect(self, broker_id: int) -> None:
+        """Look whether the broker lives; nothing happens if it does, or if this node is not the active controller."""
+        controller = self._controller
+        broker = controller.image.brokers.get(broker_id)
+        seen = controller.heartbeats.contact(broker_id)
+        if not controller.is_active or broker is None or seen is None or broker_id in self._under_way:
+            return
+        endpoint = broker.endpoints.get(self._listener)
+        if endpoint is None or broker.incarnation_id == controller.incarnation_id:
+            return
+        task = asyncio.get_running_loop().create_task(
+            self._probe(broker_id, endpoint.host, endpoint.port, seen), name=f"probe of broker {broker_id}"
+        )
+        self._under_way[broker_id] = task
+        task.add_done_callback(lambda _: self._under_way.pop(broker_id, None))
+
+    async def _probe(self, broker_id: int, host: str, port: int, seen: tuple[int, int]) -> None:
+        controller = self._controller
+
+        def decide(image: MetadataImage) -> Outcome[bool]:
+            return fence_dead(
+                image, broker_id, seen, config=controller.appended_config, heartbeats=controller.heartbeats
+            )
+
+        for wait_s in RETRIES_S:
+            await asyncio.sleep(wait_s)
+            if controller.heartbeats.contact(broker_id) != seen:
+                return
+            if await _is_refused(host, port):
+                if controller.change_unasked(decide):
+                    _log.warning("Broker %d is fenced: nobody listens at %s:%d any more", broker_id, host, port)
+                return
+
+    def stop(self) -> None:
+        for task in self._under_way.values():
+            task.cancel()
+
+
+async def _is_refused(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False
