@@ -39,9 +39,15 @@ def nodes(ours: int) -> dict[int, NodeSpec]:
 def cluster(request: pytest.FixtureRequest, stock_tools: StockTools, tmp_path: Path) -> Iterator[QuorumCluster]:
     made = QuorumCluster(tmp_path, nodes(request.param), tools=stock_tools)
     try:
-        # One of ours stands before there is a second, and so it is the first to lead.
+        # One of ours stands before there is a second, so it is mostly the first to lead; on a busy machine the other
+        # may be quicker to ask, and then it is asked to stand back.
         made.start(CONTROLLERS[:1])
         made.start(CONTROLLERS[1:2])
+        for _ in range(5):
+            if made.await_leader(30) == CONTROLLERS[0] or request.param > 1:
+                break
+            made.nodes[CONTROLLERS[1]].kill()
+            made.start(CONTROLLERS[1:2])
         assert made.await_leader(30) == CONTROLLERS[0] or request.param > 1
         made.start([CONTROLLERS[2], *BROKERS])
         yield made
