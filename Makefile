@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 CONFIG ?= config/server.properties
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-test run cluster test soak lint bench bench-quick clean distclean java jars
@@ -22,8 +23,8 @@ run: $(STAMPS)/run ## start one node on port 9092 (CONFIG=path for another prope
 cluster: $(STAMPS)/run ## start three nodes on ports 9092, 9102 and 9112; Ctrl-C stops them
 	@exec $(BIN)/barnabas cluster
 
-test: $(STAMPS)/test lint java jars ## lint, then all tests
-	$(BIN)/python -m pytest
+test: $(STAMPS)/test lint java jars ## lint, then all tests (in WORKERS=2 processes)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 soak: $(STAMPS)/test ## 100,000 simulated histories of the quorum (SEEDS=n), 20,000 of replication, ten minutes of faults
 	cd tests && ../$(BIN)/python -m support.raft_soak $(SEEDS)

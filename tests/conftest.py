@@ -17,6 +17,21 @@ settings.register_profile("unhurried", deadline=None)  # a busy machine is no fa
 settings.load_profile("unhurried")
 
 
+TESTS = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes share the tests, a directory stays together, because it shares what it starts; Spark's,
+    which takes the longest, begins."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_directory(item)))
+    items.sort(key=lambda item: _directory(item) != "pipeline")
+
+
+def _directory(item: pytest.Item) -> str:
+    return item.path.relative_to(TESTS).parts[0]
+
+
 @pytest.fixture(scope="session")
 def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaGateway]:
     """The one JVM with Apache Kafka's classes: `jvm.jvm.org.apache.kafka...`."""

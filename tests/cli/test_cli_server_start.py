@@ -14,7 +14,7 @@ import pytest
 from kafka import KafkaProducer
 from support.broker_process import BrokerProcess
 from support.jars import ROOT
-from support.processes import combined_node_properties, free_ports, write_properties
+from support.processes import combined_node_properties, free_ports, wait_until, write_properties
 
 from cli.version import version
 
@@ -60,6 +60,7 @@ def started(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def test_the_banner_tells_where_to_go(started: BrokerProcess) -> None:
+    wait_until(lambda: "bootstrap server" in started.log_text, 10, "the banner, which comes after the first answers")
     lines = [line for line in started.log_text.splitlines() if not line.startswith("[")]
     cluster = re.search(r"cluster\.id=(\S+)", (started.data_dir / "meta.properties").read_text())
     assert cluster is not None

@@ -126,7 +126,7 @@ def test_collect_equals_a_naive_scan(
     upper = fetch + size
     expected = []
     for number, (producer, first, last) in enumerate(txns):
-        stable = min([later[1] for later in txns[number + 1 :] if later[1] < last], default=last + 1)
+        stable = min([later[1] for later in txns[number + 1 :] if later[1] <= last], default=last + 1)
         txn = AbortedTxn(producer, first, last, stable)
         index.append(txn)
         if last >= fetch and first < upper:

@@ -5,15 +5,17 @@ Readiness is an answer, not an open port: a server is ready when it answers ApiV
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 POLL_INTERVAL_S = 0.02  # a server that starts in half a second is found within a few percent of that
@@ -28,15 +30,28 @@ class ServerFailed(RuntimeError):
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct loopback ports that were free a moment ago (all held open until all are known)."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for candidate in sockets:
-            candidate.bind(("127.0.0.1", 0))
-        return [candidate.getsockname()[1] for candidate in sockets]
-    finally:
-        for candidate in sockets:
-            candidate.close()
+    """Loopback ports that are free now, each told once. The kernel would give out those of outgoing connections, and
+    one of these might have it by the time a server is started, or started again."""
+    found: list[int] = []
+    while len(found) < count:
+        port = next(_PORTS)
+        with socket.socket() as candidate, contextlib.suppress(OSError):
+            candidate.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
+
+
+def _ports() -> Iterator[int]:
+    """From a place of its own for each of the processes that share the tests, and below the kernel's own choice."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first, size = 10_000 + 5_000 * (worker % 4), 5_000
+    at = random.randrange(size)
+    while True:
+        yield first + at
+        at = (at + 1) % size
+
+
+_PORTS = _ports()
 
 
 def answers_api_versions(port: int, timeout_s: float = 2, host: str = "127.0.0.1") -> bool:
