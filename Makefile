@@ -24,7 +24,7 @@ cluster: $(STAMPS)/run ## start three nodes on ports 9092, 9102 and 9112; Ctrl-C
 	@exec $(BIN)/barnabas cluster
 
 test: $(STAMPS)/test lint java jars ## lint, then all tests (in WORKERS=2 processes)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 soak: $(STAMPS)/test ## 100,000 simulated histories of the quorum (SEEDS=n), 20,000 of replication, ten minutes of faults
 	cd tests && ../$(BIN)/python -m support.raft_soak $(SEEDS)

@@ -18,18 +18,12 @@ settings.load_profile("unhurried")
 
 
 TESTS = Path(__file__).parent
+LONGEST = ("pipeline", "replication")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the tests, a directory stays together, because it shares what it starts; Spark's,
-    which takes the longest, begins."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_directory(item)))
-    items.sort(key=lambda item: _directory(item) != "pipeline")
-
-
-def _directory(item: pytest.Item) -> str:
-    return item.path.relative_to(TESTS).parts[0]
+    """Where several processes share the tests, file by file, the directories with the longest ones begin."""
+    items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] not in LONGEST)
 
 
 @pytest.fixture(scope="session")
