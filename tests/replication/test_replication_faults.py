@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -29,22 +30,23 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, report: Report) -> None:
 
 @pytest.mark.slow
 def test_a_run_that_is_told_to_stop_clears_up(tmp_path: Path) -> None:
-    """As a program, in the middle of its faults: no node and no network is left, and what was seen is judged."""
+    """As a program, in the middle of its faults: no node and no network is left, and what was seen is judged. A node
+    that we make crash beforehand, unknown to the run, is told of.
+    """
     command = [sys.executable, "-m", "support.fault_run", "600", "1"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, cwd=TESTS, env=environment, stdout=subprocess.PIPE, text=True) as process:
-
-        def is_under_way() -> bool:
-            assert process.poll() is None, "it ended by itself"
-            return any('"op":"fault"' in path.read_text() for path in tmp_path.glob("*/history.jsonl"))
-
-        wait_until(is_under_way, 60, "the first fault")
-        nodes = children(process.pid)
-        names, addresses = networks_of(nodes) if may_isolate() else (set(), set())
-        process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=60)
+        try:
+            wait_until(lambda: tells(process, tmp_path, '"op":"fault"'), 60, "the first fault")
+            wait_until(lambda: crash_one(process, tmp_path), 60, "a crash in the history")
+            nodes = nodes_of(process.pid)
+            names, addresses = networks_of(nodes) if may_isolate() else (set(), set())
+        finally:
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert "the history is cut off" in out and "acknowledged" in out
+    assert "ended by itself: node" in out and f"with code {-signal.SIGSEGV}" in out
     assert len(nodes) >= 2
     assert not [pid for pid in nodes if Path(f"/proc/{pid}").exists()]
     if may_isolate():
@@ -56,12 +58,28 @@ def test_a_run_that_is_told_to_stop_clears_up(tmp_path: Path) -> None:
 SUBNET = r"inet ([0-9]+\.[0-9]+\.[0-9]+)\."
 
 
-def children(parent: int) -> list[int]:
-    return [
-        int(stat.parent.name)
-        for stat in Path("/proc").glob("[0-9]*/stat")
-        if int(stat.read_text().rpartition(")")[2].split()[1]) == parent
-    ]
+def tells(run: subprocess.Popen[str], directory: Path, what: str) -> bool:
+    assert run.poll() is None, "it ended by itself"
+    return any(what in path.read_text() for path in directory.glob("*/history.jsonl"))
+
+
+def crash_one(run: subprocess.Popen[str], directory: Path) -> bool:
+    """False if the run has killed it at the same moment."""
+    os.kill(nodes_of(run.pid)[0], signal.SIGSEGV)
+    with contextlib.suppress(TimeoutError):
+        wait_until(lambda: tells(run, directory, f'"code":{-signal.SIGSEGV}'), 15, "the end of the node")
+        return True
+    return False
+
+
+def nodes_of(run: int) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == run and state != "Z" and b"server-start" in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
+    return found
 
 
 def networks_of(nodes: list[int]) -> tuple[set[str], set[str]]:
