@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from py4j.java_gateway import JavaGateway
 from support.anchor import AnchorKafka
 from support.broker_process import BrokerProcess
 from support.jvm import Jvm, open_log
-from support.report import PROPERTY, Report, figures
+from support.report import pytest_terminal_summary, report  # noqa: F401 - a hook and a fixture
 from support.tools import StockTools
 
 settings.register_profile("unhurried", deadline=None)  # a busy machine is no failure
@@ -25,21 +25,6 @@ LONGEST = ("pipeline", "replication")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where several processes share the tests, file by file, the directories with the longest ones begin."""
     items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] not in LONGEST)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [one for outcome in ("passed", "failed", "xfailed") for one in terminalreporter.stats.get(outcome, ())]
-    found = sorted(figures(reports))
-    if found:
-        terminalreporter.section("figures")
-    for test, text in found:
-        terminalreporter.write_line(f"{test}\n{text}\n")
-
-
-@pytest.fixture
-def report(record_property: Callable[[str, object], None]) -> Report:
-    """What it is called with is shown at the end of the run, whether the test passes or not."""
-    return lambda text: record_property(PROPERTY, text)
 
 
 @pytest.fixture(scope="session")
