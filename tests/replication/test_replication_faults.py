@@ -47,11 +47,13 @@ def test_a_run_that_is_told_to_stop_clears_up(tmp_path: Path) -> None:
     assert process.returncode == 128 + signal.SIGTERM
     assert "the history is cut off" in out and "acknowledged" in out
     assert "ended by itself: node" in out and f"with code {-signal.SIGSEGV}" in out
-    assert len(nodes) >= 2
+    assert nodes
     assert not [pid for pid in nodes if Path(f"/proc/{pid}").exists()]
     if may_isolate():
-        assert len(names) >= 2 and len(addresses) >= 2
-        assert not names & set(ip("netns").split())
+        assert names and addresses
+        assert "inet" in ip("address")
+        runs = tuple(name.rpartition("-")[0] for name in names)
+        assert not [name for name in ip("netns").split() if name.startswith(runs)]
         assert not {address.rpartition(".")[0] for address in addresses} & set(re.findall(SUBNET, ip("address")))
 
 
@@ -83,11 +85,11 @@ def nodes_of(run: int) -> list[int]:
 
 
 def networks_of(nodes: list[int]) -> tuple[set[str], set[str]]:
-    """Names and addresses of the processes' network namespaces."""
+    """Names and addresses of the network namespaces of those that still run: the run goes on breaking them."""
     names = {name for pid in nodes if (name := ip("netns", "identify", str(pid)).strip())}
     told = "".join(ip("-n", name, "address", "show", "dev", "eth0") for name in names)
     return names, set(re.findall(r"inet ([0-9.]+)", told))
 
 
 def ip(*arguments: str) -> str:
-    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False).stdout

@@ -164,7 +164,7 @@ def an_empty_disk_does_not_lead(cluster: QuorumCluster, tools: StockTools, load:
     load.fault("kill -9", 2, cluster.nodes[2].kill)
     cluster.await_isr(ALONE, 4)
     send(cluster, ALONE, b"on one")
-    load.fault("a broker loses its disk", 4, cluster.nodes[4].kill)
+    load.fault("a broker loses its disk", 4, cluster.nodes[4].kill, besides=[2])
     cluster.replace_disk(4)
     cluster.start([2, 4])
     cluster.await_isr(TOPIC, 2, 3, 4)  # what broker 3 had all the time is complete again, and everyone is unfenced

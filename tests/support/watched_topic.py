@@ -67,8 +67,9 @@ class WatchedTopic:
         for client in (*self.producers, self.reader, *self.others):
             client.stopping.set()
 
-    def fault(self, kind: str, node: int, act: Callable[[], object]) -> None:
-        self.history.add("fault", kind=kind, nodes=[node])
+    def fault(self, kind: str, node: int, act: Callable[[], object], *, besides: Iterable[int] = ()) -> None:
+        """`besides` are nodes that are still broken, by an earlier fault."""
+        self.history.add("fault", kind=kind, nodes=[node, *besides])
         act()
 
     def moves_on(self, records: int = 50) -> None:
