@@ -60,11 +60,18 @@ class Faults:
             kinds[5:5] = [partial(self.isolate, self.rng.choice(ISOLATIONS[1:3]))]
         return kinds
 
-    def owed(self) -> list[Callable[[], None]]:
-        """Of the first ones, those of a role that nobody had at the time. Who led and was killed comes back as a
-        follower."""
-        roles = [role for role in (LEADER, CONTROLLER, FOLLOWER) if not self.counts[f"kill -9 of a {role}"]]
-        return [partial(self.kill, role) for role in ([LEADER, FOLLOWER] if roles == [FOLLOWER] else roles)]
+    def owed(self, *, is_long: bool) -> list[Callable[[], None]]:
+        """Kinds that did not come about, because nobody had the role at the time. Who led and was killed comes back as
+        a follower."""
+        acts: list[tuple[str, Callable[[str], None]]] = [("kill -9", self.kill), ("SIGSTOP", self.hang)]
+        missing = [
+            (act, role)
+            for name, act in acts[: 2 if is_long else 1]
+            for role in (LEADER, CONTROLLER, FOLLOWER)
+            if not self.counts[f"{name} of a {role}"]
+        ]
+        first = [partial(self.kill, LEADER)] if any(role == FOLLOWER for _, role in missing) else []
+        return [*first, *(partial(act, role) for act, role in missing)]
 
     def all(self) -> list[Callable[[], None]]:
         kinds = self.first()
