@@ -33,11 +33,11 @@ soak: ## ten minutes of faults on real nodes, then soak-sim
 soak-faults: $(STAMPS)/test ## ... the faults alone (FAULT_SECONDS=600, FAULT_SEED=n); ends with counts and problems
 	cd tests && ../$(BIN)/python -m support.fault_run $(or $(FAULT_SECONDS),600) $(FAULT_SEED)
 
-soak-sim: $(STAMPS)/test ## 100,000 simulated histories of the quorum (SEEDS=n), 20,000 of replication; FIRST_SEED=n
+soak-sim: $(STAMPS)/test ## 100,000 simulated histories of the quorum (SEEDS=n), 20,000 of replication (REPLICATION_SEEDS=n); FIRST_SEED=n
 	@first=$${FIRST_SEED:-$$($(BIN)/python -c 'import secrets; print(10**6 + secrets.randbelow(10**12))')}; \
 	echo "first seed $$first; again: make soak-sim FIRST_SEED=$$first"; \
 	(cd tests && ../$(BIN)/python -m support.raft_soak $(or $(SEEDS),100000) $$first) && \
-	BARNABAS_REPLICATION_SEEDS=20000 BARNABAS_REPLICATION_FIRST_SEED=$$first \
+	BARNABAS_REPLICATION_SEEDS=$(or $(REPLICATION_SEEDS),20000) BARNABAS_REPLICATION_FIRST_SEED=$$first \
 	  $(BIN)/python -m pytest -s tests/sim/test_sim_replication.py
 
 lint: $(STAMPS)/test ## ruff, mypy --strict, import contracts

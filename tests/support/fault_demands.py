@@ -40,7 +40,7 @@ LONG_S = 400
 """In so many seconds every kind of fault has its turn, however slow the machine."""
 OF_DISKS = ("failing disk", "full disk", "slow disk")
 
-# Of each partition and each group. On two cores that others used as well, the least seen was 95 records, 10 commits and
+# Of each partition and each group. On two cores that others used as well, the least seen was 69 records, 10 commits and
 # 0.4 assignments a second.
 ACKNOWLEDGED_PER_S = 10.0
 COMMITS_PER_S = 1.0
