@@ -22,7 +22,7 @@ def enough(*, is_long: bool = False, isolates: bool = True) -> Verdict:
     for family in families:
         verdict.faults[str(family)] += 1
         verdict.bites[str(family)] += 1
-    verdict.acknowledged.update(dict.fromkeys(range(6), 100000))
+    verdict.acknowledged_in.update(dict.fromkeys(range(6), 100000))
     for counts in (verdict.commits, verdict.assignments):
         counts.update(classic=10_000, consumer=10_000)
     verdict.struck_unsettled = 1
@@ -49,7 +49,7 @@ def a_disk_nobody_used(verdict: Verdict) -> None:
 
 
 def a_slow_partition(verdict: Verdict) -> None:
-    verdict.acknowledged[4] = 500
+    verdict.acknowledged_in[4] = 500
 
 
 def a_slow_group(verdict: Verdict) -> None:

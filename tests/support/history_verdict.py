@@ -44,7 +44,7 @@ class Verdict:
     hits: Counter[str] = field(default_factory=Counter)
     """... and how often."""
     struck_unsettled: int = 0
-    acknowledged: Counter[int] = field(default_factory=Counter)
+    acknowledged_in: Counter[int] = field(default_factory=Counter)
     """Records by partition."""
     commits: Counter[str] = field(default_factory=Counter)
     """By group, like the assignments."""
@@ -68,8 +68,8 @@ class Verdict:
     def _counted(self) -> Iterator[str]:
         for name in SHOWN:
             yield f"{name:<24}{self.counts[name]}"
-        if self.acknowledged:
-            least, most = min(self.acknowledged.values()), max(self.acknowledged.values())
+        if self.acknowledged_in:
+            least, most = min(self.acknowledged_in.values()), max(self.acknowledged_in.values())
             yield f"{'  in a partition':<24}{least} to {most} acknowledged"
         for name, counts in (("committed", self.commits), ("assigned", self.assignments)):
             if counts:

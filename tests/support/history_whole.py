@@ -52,7 +52,7 @@ class WholeChecker:
         self._verdict.problem("the run failed", event["text"])
 
     def on_ack(self, number: int, event: dict[str, Any]) -> None:
-        self._verdict.acknowledged[event["partition"]] += len(event["values"])
+        self._verdict.acknowledged_in[event["partition"]] += len(event["values"])
         self._tell(event)
 
     def on_read(self, number: int, event: dict[str, Any]) -> None:
