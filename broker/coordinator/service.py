@@ -74,14 +74,13 @@ class GroupService:
         """Hands a request to the core of the group's shard; the answer comes as a future that may be done already."""
         return self.shard_of(group_id).write(operation)
 
-    def core_of(self, group_id: str) -> GroupCoordinator:
-        """The core of the group's shard, for reads."""
-        return self.shard_of(group_id).core_or_raise
+    def read(self, group_id: str, question: Callable[[GroupCoordinator], object]) -> Answer:
+        """Asks the core of the group's shard; the answer comes when all that it is made of is committed."""
+        return self.shard_of(group_id).read(question)
 
-    def settled(self, group_id: str) -> asyncio.Future[None] | None:
-        """Done when what the group's shard has appended is committed; None if there is nothing to wait for."""
-        shard = self._shards.get(self.partition_of(group_id))
-        return None if shard is None else shard.settled()
+    def core_of(self, group_id: str) -> GroupCoordinator:
+        """The core of the group's shard, for reads of what need not be committed."""
+        return self.shard_of(group_id).core_or_raise
 
     def cores(self) -> list[GroupCoordinator]:
         """All cores of this broker; COORDINATOR_LOAD_IN_PROGRESS while one is missing."""

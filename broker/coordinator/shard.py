@@ -94,7 +94,7 @@ class Shard:
 
     @property
     def core_or_raise(self) -> GroupCoordinator:
-        """The core, for reads."""
+        """The core, for reads of what need not be committed."""
         if self._core is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR if self.closed else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self._core
@@ -167,6 +167,11 @@ class Shard:
         if not answer.done():
             answer.add_done_callback(self._on_answer_done)
         return answer
+
+    def read(self, question: Callable[[GroupCoordinator], object]) -> Answer:
+        """What the core knows now, told when it is committed: it must not be lost with the coordinator."""
+        response = question(self.core_or_raise)
+        return self.write(lambda core, now, token: Effects.reply(token, response))
 
     def _on_answer_done(self, answer: Answer) -> None:
         self._waiting.discard(answer)
@@ -264,10 +269,6 @@ class Shard:
             self._waiting.discard(answer)
             if not answer.done():
                 answer.set_exception(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-
-    def settled(self) -> asyncio.Future[None] | None:
-        """For reads: what the core knows may not be told before it is committed. None if it is."""
-        return self._uncommitted.settled()
 
     def _fail(self, error: Exception) -> None:
         """Nothing of what the core believes since the failed append may be told to anyone.

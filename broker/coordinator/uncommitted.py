@@ -15,11 +15,10 @@ Send = Callable[[Sequence[Reply]], None]
 
 
 class _Held:
-    __slots__ = ("replies", "settled", "timer")
+    __slots__ = ("replies", "timer")
 
     def __init__(self, replies: Sequence[Reply]) -> None:
         self.replies = list(replies)
-        self.settled: asyncio.Future[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -55,15 +54,6 @@ class UncommittedReplies:
         """Replies without records: they may tell of what is not committed yet, so they go out behind it."""
         self._held[-1].replies += replies
 
-    def settled(self) -> asyncio.Future[None] | None:
-        """Done when all that is held now is committed or given up; None if nothing is."""
-        if not self._held:
-            return None
-        last = self._held[-1]
-        if last.settled is None:
-            last.settled = asyncio.get_running_loop().create_future()
-        return last.settled
-
     def _on_committed(self, held: _Held, outcome: ErrorCode) -> None:
         if held not in self._held:
             return
@@ -83,8 +73,6 @@ class UncommittedReplies:
     def _release(self, held: _Held) -> None:
         if held.timer is not None:
             held.timer.cancel()
-        if held.settled is not None and not held.settled.done():
-            held.settled.set_result(None)
 
     def clear(self) -> None:
         """Everyone who waits has been refused."""

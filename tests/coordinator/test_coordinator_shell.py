@@ -94,10 +94,14 @@ def joining(group: str, session_ms: int = 10_000) -> Write:
     return lambda core, now, token: core.join_group(now, token, request, old)
 
 
-def committed(shard: Shard, group: str, topic: str = TOPIC) -> int:
+def offset_in(core: GroupCoordinator, group: str, topic: str = TOPIC) -> int:
     (asked,) = fetch(group, topics={topic: [0]}).groups
-    answer: OffsetFetchResponseGroup = shard.core_or_raise.offset_fetch(0, asked, require_stable=False)
+    answer: OffsetFetchResponseGroup = core.offset_fetch(0, asked, require_stable=False)
     return answer.topics[0].partitions[0].committed_offset
+
+
+def committed(shard: Shard, group: str, topic: str = TOPIC) -> int:
+    return offset_in(shard.core_or_raise, group, topic)
 
 
 # Where a group lives
@@ -280,10 +284,16 @@ async def test_replies_wait_for_the_sync_in_order(tmp_path: Path) -> None:
         answer.add_done_callback(noted(name))
         assert not answer.done()
         answers.append(answer)
+    reading = shard.read(lambda core: offset_in(core, "group"))
+    reading.add_done_callback(noted("read"))
+    assert not reading.done()
+    answers.append(reading)
     await asyncio.gather(*answers)
     await asyncio.sleep(0)
-    assert order == ["commit", "heartbeat", "second"]
+    assert order == ["commit", "heartbeat", "second", "read"]
+    assert reading.result() == 2
     assert bench.log.recovery_point == bench.log.log_end_offset
+    assert shard.read(lambda _: "done").done()
 
 
 async def test_a_failed_sync_acknowledges_nothing(tmp_path: Path) -> None:

@@ -32,8 +32,14 @@ def respond(
     shape: Callable[[Any], R] | None = None,
 ) -> R | Awaitable[R]:
     """Hands a request to the group's shard. `refuse` makes the response where there is no shard to answer."""
+    return respond_with(lambda: ctx.broker.groups.write(group_id, operation), refuse, shape)
+
+
+def respond_with(
+    ask: Callable[[], Answer], refuse: Callable[[ErrorCode], R], shape: Callable[[Any], R] | None = None
+) -> R | Awaitable[R]:
     try:
-        answer = ctx.broker.groups.write(group_id, operation)
+        answer = ask()
     except ApiError as error:
         return refuse(error.code)
     if answer.done():
