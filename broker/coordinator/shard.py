@@ -219,10 +219,8 @@ class Shard:
         elif effects.records and self.partition.log.needs_flush(now_ms()):
             self._unsent += effects.replies
             self._syncing = asyncio.get_running_loop().create_task(self._sync())
-        elif effects.records and not self.partition.commits_at_once:
+        elif (effects.records and not self.partition.commits_at_once) or self._uncommitted.is_pending:
             self._uncommitted.hold(effects.replies)
-        elif len(self._uncommitted):
-            self._uncommitted.follow(effects.replies)
         else:
             self._send(effects.replies)
         self._arm()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.group_requests import commit, fetch
+from support.group_requests import beat, commit, fetch
 from support.logs import log_config
 
 from broker.coordinator.group.base import Client
@@ -140,6 +140,40 @@ async def test_a_commit_that_takes_too_long_is_given_up(partition: Partition) ->
     later = shard.write(committing("g", 2))
     follower_has(partition)
     assert later.done() and later.exception() is None
+    shard.close(ErrorCode.NOT_COORDINATOR)
+
+
+async def test_every_answer_has_a_deadline_of_its_own(partition: Partition) -> None:
+    """Answers that waited behind a commit that had been given up had none left: OffsetFetch and heartbeats of the whole
+    shard were answered when the followers came back, and what else was asked on their connections behind them."""
+    shard = Shard(partition, new_core, commit_timeout_ms=20)
+    shard.start()
+    answer = shard.write(committing("g", 1))
+    await asyncio.wait([answer], timeout=5)
+    for _ in range(2):
+        beating = shard.write(lambda core, now, token: core.heartbeat(now, token, beat("g", "nobody", 1), CLIENT))
+        reading = shard.read(lambda core: offset_in(core, "g"))
+        assert not beating.done() and not reading.done()
+        await asyncio.wait([beating, reading], timeout=5)
+        for given_up in (answer, beating, reading):
+            assert isinstance(given_up.exception(), ApiError)
+            assert given_up.exception().code is ErrorCode.COORDINATOR_NOT_AVAILABLE  # type: ignore[union-attr]
+    told = shard.read(lambda core: offset_in(core, "g"))
+    follower_has(partition)
+    assert told.done() and told.result() == 1
+    shard.close(ErrorCode.NOT_COORDINATOR)
+
+
+async def test_a_deadline_counts_from_when_it_was_asked(partition: Partition) -> None:
+    shard = Shard(partition, new_core, commit_timeout_ms=1_000)
+    shard.start()
+    first = shard.write(committing("g", 1))
+    await asyncio.wait([first], timeout=0.2)
+    reading = shard.read(lambda core: offset_in(core, "g"))
+    await asyncio.wait([first], timeout=5)
+    assert first.done() and not reading.done()
+    follower_has(partition)
+    assert reading.done() and reading.result() == 1
     shard.close(ErrorCode.NOT_COORDINATOR)
 
 
