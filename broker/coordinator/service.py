@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from broker.auto_creation import creatable_topic
-from broker.coordinator.effects import Effects
 from broker.coordinator.group.config import GroupConfig
 from broker.coordinator.group.core import GroupCoordinator
 from broker.coordinator.partitioning import partition_for
-from broker.coordinator.shard import Answer, Shard
+from broker.coordinator.shard import Answer, Shard, Write
 from broker.internal_topics import OFFSETS_TOPIC
 from broker.replicas import ReplicaManager
 from config.broker import BrokerConfig
@@ -70,9 +69,13 @@ class GroupService:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return shard
 
-    def write(self, group_id: str, operation: Callable[[GroupCoordinator, int, object], Effects]) -> Answer:
+    def write(self, group_id: str, operation: Write) -> Answer:
         """Hands a request to the core of the group's shard; the answer comes as a future that may be done already."""
         return self.shard_of(group_id).write(operation)
+
+    def ask(self, group_id: str, operation: Write) -> Answer:
+        """The same for a request that mostly stores nothing: it is answered also while nothing could be committed."""
+        return self.shard_of(group_id).ask(operation)
 
     def read(self, group_id: str, question: Callable[[GroupCoordinator], object]) -> Answer:
         """Asks the core of the group's shard; the answer comes when all that it is made of is committed."""

@@ -31,9 +31,10 @@ Write = Callable[[GroupCoordinator, int, object], Effects]
 RELOAD_PAUSE_MS = 1_000
 """Between two reloads of one shard: a disk that stays full must not make it read its log in a circle."""
 
-_RETRY_LATER = frozenset(
-    (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT)
-)
+STANDSTILL_PAUSE_MS = 500
+"""How often a shard whose time stands still looks whether it goes on. Apache Kafka tries its timers again as often."""
+
+_RETRY_LATER = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT))
 _LOOK_ELSEWHERE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
 _TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
 
@@ -44,6 +45,10 @@ class Shard:
     A failed append leaves a core that knows more than the log: everyone who waits hears an error and the core is
     built again from the log. Replies leave in the order of their effects, also behind an append that has yet to be
     synced, because they may tell of what it stores.
+
+    While fewer replicas are in sync than the topic demands, nothing can be committed. Then requests that write are
+    refused before the core hears of them, and time stands still: no session ends, no rebalance goes on. Groups that are
+    stable stay so, and their offsets can be read.
     """
 
     __slots__ = (
@@ -154,7 +159,13 @@ class Shard:
     # Inputs
 
     def write(self, operation: Write) -> Answer:
-        """Hands a request to the core. The answer is done already unless the request has to wait."""
+        """Hands a request to the core that changes what is stored, unless that could not be committed now."""
+        if self.is_active and self.partition.is_below_min_isr:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return self.ask(operation)
+
+    def ask(self, operation: Write) -> Answer:
+        """Hands a request to the core that mostly stores nothing. The answer is done already unless it has to wait."""
         core = self.core_or_raise
         answer: Answer = asyncio.get_running_loop().create_future()
         self._waiting.add(answer)
@@ -171,7 +182,7 @@ class Shard:
     def read(self, question: Callable[[GroupCoordinator], object]) -> Answer:
         """What the core knows now, told when it is committed: it must not be lost with the coordinator."""
         response = question(self.core_or_raise)
-        return self.write(lambda core, now, token: Effects.reply(token, response))
+        return self.ask(lambda core, now, token: Effects.reply(token, response))
 
     def _on_answer_done(self, answer: Answer) -> None:
         self._waiting.discard(answer)
@@ -193,7 +204,11 @@ class Shard:
     def _on_timer(self) -> None:
         self._timer = None
         core = self._core
-        if core is not None:
+        if core is None:
+            return
+        if self.partition.is_below_min_isr:
+            self._arm()
+        else:
             self._run(lambda: core.tick(now_ms()))
 
     def _run(self, step: Callable[[], Effects]) -> None:
@@ -226,7 +241,10 @@ class Shard:
         self._arm()
 
     def _append(self, records: Sequence[CoordinatorRecord], divisible: bool) -> None:
-        """One batch, so that a crash keeps all of the records or none."""
+        """One batch, so that a crash keeps all of the records or none.
+
+        Here it is too late to refuse what cannot be committed now: the core has changed. Nobody is told of it before.
+        """
         now = now_ms()
         encoded = [Record(0, now, *encode_record(record)) for record in records]
         batch = build_batch(encoded, compression=self._compression)
@@ -235,7 +253,7 @@ class Shard:
             self._append(records[:middle], divisible)
             self._append(records[middle:], divisible)
             return
-        self.partition.append(memoryview(batch), now, acks=-1, origin=AppendOrigin.COORDINATOR)
+        self.partition.append(memoryview(batch), now, acks=1, origin=AppendOrigin.COORDINATOR)
 
     async def _sync(self) -> None:
         """The topic asks for a sync before the answer (`flush.messages`): all replies queue up behind it."""
@@ -300,11 +318,16 @@ class Shard:
         """Keeps a timer that is early: heartbeats move the deadline away far more often than it comes closer."""
         core = self._core
         deadline = None if core is None else core.next_deadline_ms
-        if deadline is None or (self._timer is not None and self._armed_ms <= deadline):
+        if deadline is None:
+            return
+        now = now_ms()
+        if self.partition.is_below_min_isr:
+            deadline = max(deadline, now + STANDSTILL_PAUSE_MS)
+        if self._timer is not None and self._armed_ms <= deadline:
             return
         self._disarm()
         self._armed_ms = deadline
-        delay_s = max(deadline - now_ms(), 0) / 1000
+        delay_s = max(deadline - now, 0) / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
     def _disarm(self) -> None:

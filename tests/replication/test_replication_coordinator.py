@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.group_requests import beat, commit, fetch
+from support.group_requests import beat, commit, fetch, join
 from support.logs import log_config
 
+from broker.coordinator.effects import Effects
 from broker.coordinator.group.base import Client
 from broker.coordinator.group.config import GroupConfig
 from broker.coordinator.group.core import GroupCoordinator
-from broker.coordinator.shard import Shard
+from broker.coordinator.shard import Answer, Shard
 from broker.partition import Partition
 from broker.replication.cluster import ClusterView
 from broker.replication.leader import IsrChange
@@ -39,10 +40,25 @@ def new_core() -> GroupCoordinator:
     )
 
 
-def image(leader: int, epoch: int) -> PartitionImage:
+def image(
+    leader: int, epoch: int, isr: tuple[int, ...] = (NODE, FOLLOWER), partition_epoch: int | None = None
+) -> PartitionImage:
     return PartitionImage(
-        replicas=(NODE, FOLLOWER), isr=(NODE, FOLLOWER), leader=leader, leader_epoch=epoch, partition_epoch=epoch
+        replicas=(NODE, FOLLOWER),
+        isr=isr,
+        leader=leader,
+        leader_epoch=epoch,
+        partition_epoch=epoch if partition_epoch is None else partition_epoch,
     )
+
+
+def follower_goes(partition: Partition) -> None:
+    partition.on_image(image(NODE, 1, (NODE,), partition_epoch=2))
+
+
+def follower_returns(partition: Partition) -> None:
+    partition.on_image(image(NODE, 1, partition_epoch=3))
+    follower_has(partition)
 
 
 @pytest.fixture
@@ -68,6 +84,20 @@ def follower_has(partition: Partition, offset: int | None = None) -> None:
 def committing(group: str, offset: int) -> Any:
     request = commit(group, "orders", offset=offset)
     return lambda core, now, token: core.offset_commit(now, token, request, CLIENT)
+
+
+def joining(group: str, member: str = "") -> Any:
+    """A client of before KIP-394 is a member with its first request."""
+    return lambda core, now, token: core.join_group(now, token, join(group, member), CLIENT._replace(api_version=3))
+
+
+def beating(group: str, member: str, generation: int) -> Any:
+    return lambda core, now, token: core.heartbeat(now, token, beat(group, member, generation), CLIENT)
+
+
+def assert_not_available(answer: Answer) -> None:
+    error = answer.exception()
+    assert isinstance(error, ApiError) and error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def offset_in(core: GroupCoordinator, group: str) -> int:
@@ -135,8 +165,7 @@ async def test_a_commit_that_takes_too_long_is_given_up(partition: Partition) ->
     shard.start()
     answer = shard.write(committing("g", 1))
     await asyncio.wait([answer], timeout=5)
-    assert isinstance(answer.exception(), ApiError)
-    assert answer.exception().code is ErrorCode.COORDINATOR_NOT_AVAILABLE  # type: ignore[union-attr]
+    assert_not_available(answer)
     later = shard.write(committing("g", 2))
     follower_has(partition)
     assert later.done() and later.exception() is None
@@ -151,13 +180,12 @@ async def test_every_answer_has_a_deadline_of_its_own(partition: Partition) -> N
     answer = shard.write(committing("g", 1))
     await asyncio.wait([answer], timeout=5)
     for _ in range(2):
-        beating = shard.write(lambda core, now, token: core.heartbeat(now, token, beat("g", "nobody", 1), CLIENT))
+        beaten = shard.ask(beating("g", "nobody", 1))
         reading = shard.read(lambda core: offset_in(core, "g"))
-        assert not beating.done() and not reading.done()
-        await asyncio.wait([beating, reading], timeout=5)
-        for given_up in (answer, beating, reading):
-            assert isinstance(given_up.exception(), ApiError)
-            assert given_up.exception().code is ErrorCode.COORDINATOR_NOT_AVAILABLE  # type: ignore[union-attr]
+        assert not beaten.done() and not reading.done()
+        await asyncio.wait([beaten, reading], timeout=5)
+        for given_up in (answer, beaten, reading):
+            assert_not_available(given_up)
     told = shard.read(lambda core: offset_in(core, "g"))
     follower_has(partition)
     assert told.done() and told.result() == 1
@@ -210,3 +238,100 @@ async def test_a_new_coordinator_waits_until_its_log_is_committed(partition: Par
     await again.settle()
     assert committed(again, "g") == 8
     again.close(ErrorCode.NOT_COORDINATOR)
+
+
+# Below min.insync.replicas
+
+
+@pytest.fixture
+def demanding(tmp_path: Path) -> Partition:
+    """Nothing is committed on it without the follower."""
+    return made_partition(tmp_path, min_insync_replicas=2)
+
+
+async def test_without_enough_replicas_a_commit_is_refused_and_nothing_else(demanding: Partition) -> None:
+    """Each commit made the coordinator refuse all who waited and read its log again; if the log then held a record that
+    could not be committed, it had nothing to say to anyone until the follower was back."""
+    shard = Shard(demanding, new_core)
+    shard.start()
+    stored = shard.write(committing("g", 5))
+    joined = shard.write(joining("members"))
+    follower_has(demanding)
+    assert (await stored).topics[0].partitions[0].error_code == 0
+    member = await joined
+    waiting = shard.write(joining("members"))
+    core, end_offset = shard.core_or_raise, demanding.log.log_end_offset
+    follower_goes(demanding)
+    for refused in (committing("g", 6), joining("members", member.member_id), joining("new")):
+        with pytest.raises(ApiError) as error:
+            shard.write(refused)
+        assert error.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert shard.core_or_raise is core and not waiting.done()
+    assert demanding.log.log_end_offset == end_offset
+    beaten = shard.ask(beating("members", member.member_id, member.generation_id))
+    assert beaten.done() and beaten.result().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    told = shard.read(lambda core: offset_in(core, "g"))
+    assert told.done() and told.result() == 5
+    follower_returns(demanding)
+    again = shard.write(committing("g", 6))
+    follower_has(demanding)
+    assert again.done() and committed(shard, "g") == 6
+    shard.close(ErrorCode.NOT_COORDINATOR)
+
+
+async def test_a_commit_under_way_when_replicas_go(demanding: Partition) -> None:
+    """It is in the log of the leader alone: it is given up, what might tell of it too, and the coordinator stays."""
+    shard = Shard(demanding, new_core, commit_timeout_ms=20)
+    shard.start()
+    answer = shard.write(committing("g", 5))
+    core = shard.core_or_raise
+    follower_goes(demanding)
+    told = shard.read(lambda core: offset_in(core, "g"))
+    await asyncio.wait([answer, told], timeout=5)
+    assert_not_available(answer)
+    assert_not_available(told)
+    assert shard.core_or_raise is core
+    follower_returns(demanding)
+    told = shard.read(lambda core: offset_in(core, "g"))
+    assert told.done() and told.result() == 5
+    shard.close(ErrorCode.NOT_COORDINATOR)
+
+
+async def test_what_writes_unforeseen_is_stored_and_held(demanding: Partition) -> None:
+    """A heartbeat that changes an assignment, a deleted topic: as in Kafka it goes to the log whatever the in-sync set
+    is like, and nobody is told before it is committed. A core that knew more than its log would have to go."""
+    shard = Shard(demanding, new_core, commit_timeout_ms=20)
+    shard.start()
+    core = shard.core_or_raise
+    follower_goes(demanding)
+    answer = shard.ask(committing("g", 5))
+    assert demanding.log.log_end_offset == 1 and not answer.done()
+    await asyncio.wait([answer], timeout=5)
+    assert_not_available(answer)
+    shard._run(lambda: Effects(core.offset_commit(0, object(), commit("other", "orders"), CLIENT).records))
+    assert demanding.log.log_end_offset == 2 and shard.core_or_raise is core
+    follower_returns(demanding)
+    assert demanding.log.high_watermark == 2
+    assert committed(shard, "g") == 5
+    shard.close(ErrorCode.NOT_COORDINATOR)
+
+
+async def test_time_stands_still_without_enough_replicas(demanding: Partition) -> None:
+    """No session ends and no rebalance goes on: members that have to join again would not be let in, and what ends in a
+    record would keep OffsetFetch waiting until the follower is back."""
+    shard = Shard(demanding, new_core)
+    shard.start()
+    joined = shard.write(joining("members"))
+    follower_has(demanding)
+    core, end_offset = shard.core_or_raise, demanding.log.log_end_offset
+    follower_goes(demanding)
+    await asyncio.wait([joined], timeout=0.2)
+    assert not joined.done() and core.next_deadline_ms is not None
+    shard.ask(beating("g", "nobody", 1))
+    await asyncio.wait([joined], timeout=0.1)
+    assert not joined.done()
+    assert shard.core_or_raise is core and demanding.log.log_end_offset == end_offset
+    follower_returns(demanding)
+    await asyncio.wait([joined], timeout=5)
+    assert joined.result().error_code == ErrorCode.NONE
+    shard.close(ErrorCode.NOT_COORDINATOR)
