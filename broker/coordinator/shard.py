@@ -267,7 +267,7 @@ class Shard:
                     self._send(covered)
                 if not self._unsent:
                     break
-        except StorageError as error:
+        except Exception as error:
             self._fail(error)
         finally:
             self._syncing = None
@@ -298,6 +298,7 @@ class Shard:
         self._core = None
         self._disarm()
         self._refuse(told_of(error))
+        self._stop_loading()  # a sync may fail that began before what made the core go
         if not self.closed:
             now = now_ms()
             pause_ms = RELOAD_PAUSE_MS if now - self._failed_ms < RELOAD_PAUSE_MS else 0
@@ -350,6 +351,9 @@ class Shard:
         self._changes.clear()
         self._disarm()
         self._refuse(code)
+        self._stop_loading()
+
+    def _stop_loading(self) -> None:
         if self._loading is not None:
             self._loading.cancel()
             self._loading = None
