@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.group_requests import beat, commit, fetch, join
+from support.group_requests import SESSION_MS, beat, commit, fetch, join
 from support.logs import log_config
 
 from broker.coordinator.effects import Effects
@@ -313,6 +313,33 @@ async def test_what_writes_unforeseen_is_stored_and_held(demanding: Partition) -
     follower_returns(demanding)
     assert demanding.log.high_watermark == 2
     assert committed(shard, "g") == 5
+    shard.close(ErrorCode.NOT_COORDINATOR)
+
+
+async def test_sessions_go_on_where_they_stood(demanding: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose commits are refused looks for its coordinator all the time, and may get no heartbeat through. Its
+    session ended in the moment in which the follower came back."""
+    now = [1_000_000]
+    monkeypatch.setattr("broker.coordinator.shard.now_ms", lambda: now[0])
+    shard = Shard(demanding, new_core)
+    shard.start()
+    joined = shard.write(joining("members"))
+    follower_has(demanding)
+    member = await joined
+    session_end_ms = shard.core_or_raise.next_deadline_ms
+    assert session_end_ms == now[0] + SESSION_MS
+    now[0] += 1_000
+    follower_goes(demanding)
+    with pytest.raises(ApiError):
+        shard.write(committing("g", 1))
+    now[0] += SESSION_MS
+    shard._on_timer()
+    follower_returns(demanding)
+    now[0] += 1_000
+    shard._on_timer()
+    assert shard.core_or_raise.next_deadline_ms == session_end_ms + SESSION_MS + 1_000
+    beaten = shard.ask(beating("members", member.member_id, member.generation_id))
+    assert beaten.result().error_code == ErrorCode.NONE
     shard.close(ErrorCode.NOT_COORDINATOR)
 
 
