@@ -59,6 +59,7 @@ class Shard:
         "_failed_ms",
         "_loading",
         "_make_core",
+        "_stands_since_ms",
         "_syncing",
         "_timer",
         "_uncommitted",
@@ -92,6 +93,8 @@ class Shard:
         self._failed_ms = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms = 0
+        self._stands_since_ms: int | None = None
+        """Since when time stands still."""
 
     @property
     def is_active(self) -> bool:
@@ -151,6 +154,7 @@ class Shard:
 
     def _activate(self, core: GroupCoordinator) -> None:
         self._core = core
+        self._stands_since_ms = None
         self._run(lambda: core.on_loaded(now_ms()))
         changes, self._changes = self._changes, []
         for image, delta in changes:
@@ -160,7 +164,7 @@ class Shard:
 
     def write(self, operation: Write) -> Answer:
         """Hands a request to the core that changes what is stored, unless that could not be committed now."""
-        if self.is_active and self.partition.is_below_min_isr:
+        if self._stands_still(self.core_or_raise, now_ms()):
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return self.ask(operation)
 
@@ -206,7 +210,7 @@ class Shard:
         core = self._core
         if core is None:
             return
-        if self.partition.is_below_min_isr:
+        if self._stands_still(core, now_ms()):
             self._arm()
         else:
             self._run(lambda: core.tick(now_ms()))
@@ -318,11 +322,14 @@ class Shard:
     def _arm(self) -> None:
         """Keeps a timer that is early: heartbeats move the deadline away far more often than it comes closer."""
         core = self._core
-        deadline = None if core is None else core.next_deadline_ms
-        if deadline is None:
+        if core is None:
             return
         now = now_ms()
-        if self.partition.is_below_min_isr:
+        stands_still = self._stands_still(core, now)
+        deadline = core.next_deadline_ms
+        if deadline is None:
+            return
+        if stands_still:
             deadline = max(deadline, now + STANDSTILL_PAUSE_MS)
         if self._timer is not None and self._armed_ms <= deadline:
             return
@@ -330,6 +337,18 @@ class Shard:
         self._armed_ms = deadline
         delay_s = max(deadline - now, 0) / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _stands_still(self, core: GroupCoordinator, now: int) -> bool:
+        """Whether nothing can be committed now. A client whose commits are refused may be too busy with looking for its
+        coordinator to send heartbeats, so that time is given back to everyone when it is over."""
+        since = self._stands_since_ms
+        if self.partition.is_below_min_isr:
+            self._stands_since_ms = now if since is None else since
+            return True
+        if since is not None:
+            self._stands_since_ms = None
+            core.on_standstill(now - since)
+        return False
 
     def _disarm(self) -> None:
         if self._timer is not None:
