@@ -327,12 +327,15 @@ class Controller(ClusterChanges, TopicChanges):
         if self._active or self._leadership.leader_id != self.node.node_id or not self._leadership.is_ready:
             return
         self._active = True
+        self._forget_pending()
         self._appended, self._appended_config = self.image, self.effective_config
         self.heartbeats.activate(self.image, self.monotonic_ms())
         own = self.image.brokers.get(self.node.node_id)
         if own is not None and own.incarnation_id != self.incarnation_id:
             self.heartbeats.end_session(own.id)  # of the process that had this directory before
         _log.info("This node is the active controller in epoch %d", self._leadership.epoch)
+        self._maintenance.start()
+        self.probes.suspect(self._previous_leader)  # it may have stopped leading because it died, the broker with it
         try:
             if self.published.in_transaction:
                 self._append([AbortTransactionRecord(reason="the controller that began it stopped before its end")])
@@ -344,8 +347,6 @@ class Controller(ClusterChanges, TopicChanges):
                 )
         except ApiError as error:
             _log.error("This node cannot act as controller: %s", error)
-        self._maintenance.start()
-        self.probes.suspect(self._previous_leader)  # it may have stopped leading because it died, the broker with it
 
     def _deactivate(self) -> None:
         """Deposed, or stopping: forget what was appended, and tell all who wait for it."""
@@ -354,6 +355,9 @@ class Controller(ClusterChanges, TopicChanges):
         self._active = False
         self._maintenance.stop()
         self.probes.stop()
+        self._forget_pending()
+
+    def _forget_pending(self) -> None:
         self._pending.clear()
         waiting, self._waiting = self._waiting, deque()
         for _, waiter in waiting:
@@ -416,6 +420,10 @@ class Controller(ClusterChanges, TopicChanges):
         except StorageError as error:  # nothing was appended
             self._on_append_failed(error)
             raise _unwritable(error) from error
+        # To take the batch was a step of the core, which may have ended with this node deposed: it had not heard of a
+        # majority for too long, or the disk failed. Whoever waited was told then, and so must whoever asked now.
+        if not self._active or self._leadership.epoch != epoch:
+            raise self._refusal()
         # Nothing is committed before the next turn of the loop: it takes a sync, even in a quorum of one.
         self._appended, self._appended_config = image, config
         self._pending.append(_Pending(image, delta, config))
