@@ -84,6 +84,8 @@ class ClusterSim:
         self.heartbeats = BrokerHeartbeats(SESSION_MS)
         self.nodes = {node_id: Node(node_id) for node_id in range(1, random.randrange(4, 6))}
         self.acknowledged: dict[str, Log] = {}
+        self.settled: dict[str, set[int]] = {}
+        """Topic -> its replicas when no reassignment was under way."""
         self.counts: Counter[str] = Counter()
         self._number = 0
         for node in self.nodes.values():
@@ -96,6 +98,7 @@ class ClusterSim:
                 create_topics(self.image, CreateTopicsRequest(topics=[wanted]), config=self.config, random=random)
             )
             self.acknowledged[name] = []
+            self.settled[name] = self._replicas(name)
 
     # Running
 
@@ -156,6 +159,8 @@ class ClusterSim:
         assert new.leader_epoch >= old.leader_epoch and new.partition_epoch > old.partition_epoch, (old, new)
         if (old.adding_replicas or old.removing_replicas) and not (new.adding_replicas or new.removing_replicas):
             self.counts["reassignments over"] += 1
+        if not (new.adding_replicas or new.removing_replicas):
+            self.settled[name] = set(new.replicas)
         if new.leader == old.leader:
             return
         assert new.leader_epoch > old.leader_epoch, (old, new)
@@ -211,7 +216,16 @@ class ClusterSim:
             self.image, AlterPartitionReassignmentsRequest(topics=[topic]), config=self.config
         )
         self.counts["reassignments"] += bool(made.records)
+        original = self.settled[topic.name]
         self._append(made)
+        if replicas is None and made.records:
+            self.counts["reassignments cancelled"] += 1
+            assert self._replicas(topic.name) == original, (original, self.image.partition(topic.name, 0))
+
+    def _replicas(self, name: str) -> set[int]:
+        partition = self.image.partition(name, 0)
+        assert partition is not None
+        return set(partition.replicas)
 
     # Life of a broker
 
