@@ -79,7 +79,15 @@ class ClusterChanges:
         def upgrade_kraft_version(self, level: int, validate_only: bool) -> None: ...
         def monotonic_ms(self) -> int: ...
         def _check_active(self) -> None: ...
-        async def _change(self, decide: Callable[[MetadataImage], Outcome[R]], timeout_ms: int | None = None) -> R: ...
+        async def _change(
+            self,
+            decide: Callable[[MetadataImage], Outcome[R]],
+            timeout_ms: int | None = None,
+            *,
+            limit: int | None = ...,
+        ) -> R:
+            """``limit`` is of records, by default the one of users' requests."""
+            ...
 
     # Requests of administrators
 
@@ -146,7 +154,7 @@ class ClusterChanges:
         except ApiError as error:
             return _refused(UnregisterBrokerResponse, error)
 
-    # Requests of brokers and controllers
+    # Requests of brokers and controllers: as many records as it takes
 
     async def on_broker_registration(
         self, request: BrokerRegistrationRequest, *, api_version: int = 4
@@ -165,7 +173,7 @@ class ClusterChanges:
             )
 
         try:
-            return await self._change(decide)
+            return await self._change(decide, limit=None)
         except ApiError as error:
             return _refused(BrokerRegistrationResponse, error)
 
@@ -177,7 +185,8 @@ class ClusterChanges:
             return await self._change(
                 lambda image: heartbeats.broker_heartbeat(
                     image, request, config=self.appended_config, heartbeats=self.heartbeats
-                )
+                ),
+                limit=None,
             )
         except ApiError as error:
             return _refused(BrokerHeartbeatResponse, error)
@@ -197,7 +206,7 @@ class ClusterChanges:
             return alter_partition.alter_partition(image, request, config=self.appended_config, api_version=api_version)
 
         try:
-            return await self._change(decide)
+            return await self._change(decide, limit=None)
         except ApiError as error:
             return _refused(AlterPartitionResponse, error)
 
@@ -208,7 +217,7 @@ class ClusterChanges:
             return replica_directories.assign_replicas_to_directories(image, request, config=self.appended_config)
 
         try:
-            return await self._change(decide)
+            return await self._change(decide, limit=None)
         except ApiError as error:
             return _refused(AssignReplicasToDirsResponse, error)
 

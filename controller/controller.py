@@ -52,7 +52,9 @@ _log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-# Kafka's limit of records that one request may cause: they are one batch, and hold up everything behind them.
+# Kafka's limit of records that a user's request may cause: they are one batch, and hold up everything behind them.
+# What a broker that comes or goes causes is as much as it has partitions, and must be possible: there the limit is the
+# size of a batch, MAX_BATCH_BYTES, with room for some 100,000 of them.
 MAX_RECORDS_PER_REQUEST: Final = 10_000
 
 READ_AGAIN_S: Final = 1.0  # after the committed log could not be read
@@ -385,13 +387,19 @@ class Controller(ClusterChanges, TopicChanges):
         if not self._active:
             raise self._refusal()
 
-    async def _change(self, decide: Callable[[MetadataImage], Outcome[R]], timeout_ms: int | None = None) -> R:
+    async def _change(
+        self,
+        decide: Callable[[MetadataImage], Outcome[R]],
+        timeout_ms: int | None = None,
+        *,
+        limit: int | None = MAX_RECORDS_PER_REQUEST,
+    ) -> R:
         """Deciding and appending happen in one step of the loop, so changes are serialised without a lock."""
         self._check_active()
         if timeout_ms is not None and timeout_ms <= 0:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT)  # as in Kafka: too late before it was begun
         records, response = decide(self._appended)
-        if len(records) > MAX_RECORDS_PER_REQUEST:
+        if limit is not None and len(records) > limit:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         self._append(records)
         self._maintenance.on_contact()
