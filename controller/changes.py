@@ -182,12 +182,15 @@ class ClusterChanges:
         try:
             self._check_active()
             self.heartbeats.on_contact(request.broker_id, request.broker_epoch, self.monotonic_ms())
-            return await self._change(
+            response = await self._change(
                 lambda image: heartbeats.broker_heartbeat(
                     image, request, config=self.appended_config, heartbeats=self.heartbeats
                 ),
                 limit=None,
             )
+            if response.should_shut_down:  # it will not be heard of again: whoever starts it anew need not wait
+                self.heartbeats.end_session(request.broker_id, request.broker_epoch)
+            return response
         except ApiError as error:
             return _refused(BrokerHeartbeatResponse, error)
 

@@ -334,7 +334,7 @@ class Controller(ClusterChanges, TopicChanges):
         self.heartbeats.activate(self.image, self.monotonic_ms())
         own = self.image.brokers.get(self.node.node_id)
         if own is not None and own.incarnation_id != self.incarnation_id:
-            self.heartbeats.end_session(own.id)  # of the process that had this directory before
+            self.heartbeats.end_session(own.id, own.epoch)  # of the process that had this directory before
         _log.info("This node is the active controller in epoch %d", self._leadership.epoch)
         self._maintenance.start()
         self.probes.suspect(self._previous_leader)  # it may have stopped leading because it died, the broker with it

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from controller.heartbeats import fence_dead
+from controller.heartbeats import FENCE_AGAIN_MS, fence_dead
 from controller.image import MetadataImage
 from controller.outcome import Outcome
 
@@ -74,10 +74,14 @@ class BrokerProbes:
             await asyncio.sleep(wait_s)
             if controller.heartbeats.contact(broker_id) != seen:
                 return
-            if await _is_refused(host, port):
-                if controller.change_unasked(decide):
-                    _log.warning("Broker %d is fenced: nobody listens at %s:%d any more", broker_id, host, port)
-                return
+            if not await _is_refused(host, port):
+                continue
+            while (fenced := controller.change_unasked(decide)) is None and controller.is_active:  # noqa: ASYNC110
+                await asyncio.sleep(FENCE_AGAIN_MS / 1000)
+            if fenced:
+                controller.heartbeats.end_session(broker_id, seen[0])
+                _log.warning("Broker %d is fenced: nobody listens at %s:%d any more", broker_id, host, port)
+            return
 
     def stop(self) -> None:
         for task in self._under_way.values():

@@ -87,17 +87,23 @@ class Active:
         self.heartbeats.on_contact(broker_id, epoch, self.now_ms)
         made = beats.broker_heartbeat(self.image, request, config=CONFIG, heartbeats=self.heartbeats)
         self.append(made.records)
+        if made.response.should_shut_down:
+            self.heartbeats.end_session(broker_id, epoch)
         return made.response
 
     def fence_dead(self, broker_id: int, seen: tuple[int, int]) -> bool:
         made = beats.fence_dead(self.image, broker_id, seen, config=CONFIG, heartbeats=self.heartbeats)
         self.append(made.records)
+        if made.response:
+            self.heartbeats.end_session(broker_id, seen[0])
         return made.response
 
     def fence_expired(self) -> list[int]:
         made = beats.fence_expired(self.image, config=CONFIG, heartbeats=self.heartbeats, now_ms=self.now_ms)
         self.append(made.records)
-        return made.response
+        for broker_id, epoch in made.response:
+            self.heartbeats.end_session(broker_id, epoch)
+        return [broker_id for broker_id, _ in made.response]
 
 
 def supported(**levels: tuple[int, int]) -> list[Feature]:

@@ -192,6 +192,8 @@ class ClusterSim:
         made = heartbeats.fence_expired(self.image, config=self.config, heartbeats=self.heartbeats, now_ms=self.now_ms)
         self.counts["fenced"] += len(made.response)
         self._append(made)
+        for broker_id, epoch in made.response:
+            self.heartbeats.end_session(broker_id, epoch)
 
     def _fail_over(self) -> None:
         self.counts["fail-overs"] += 1
@@ -283,6 +285,7 @@ class ClusterSim:
         self._append(made)
         if made.response.should_shut_down:
             assert node.stopping
+            self.heartbeats.end_session(node.id, node.epoch)
             node.up, node.clean_epoch = False, node.epoch
             self.counts["clean stops"] += 1
 
