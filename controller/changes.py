@@ -22,6 +22,7 @@ from controller import (
 )
 from controller.image import MetadataImage
 from controller.outcome import Outcome
+from controller.probes import BrokerProbes
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -60,6 +61,7 @@ class ClusterChanges:
     if TYPE_CHECKING:  # what the controller supplies
         image: MetadataImage
         heartbeats: heartbeats.BrokerHeartbeats
+        probes: BrokerProbes
 
         @property
         def cluster_id(self) -> str: ...
@@ -175,6 +177,8 @@ class ClusterChanges:
         try:
             return await self._change(decide, limit=None)
         except ApiError as error:
+            if error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                self.probes.suspect_unless_starting(request.broker_id)
             return _refused(BrokerRegistrationResponse, error)
 
     async def on_broker_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:

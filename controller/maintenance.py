@@ -99,7 +99,7 @@ class Maintenance:
         if session is not None and session <= now:
             self._fence_expired(now)
         for broker_id in controller.heartbeats.newly_silent(now):
-            controller.probes.suspect(broker_id)
+            controller.probes.suspect_unless_starting(broker_id)
         for work in self._periodic:
             if work.due_ms <= now:
                 more = controller.change_unasked(work.decide)

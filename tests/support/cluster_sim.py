@@ -236,12 +236,11 @@ class ClusterSim:
             return
         self._number += 1
         incarnation = Uuid(self._number.to_bytes(16, "big"))
-        port = self.random.choice((9, 9, 10))  # now and then it moves: then its old session has to end first
         request = BrokerRegistrationRequest(
             broker_id=node.id,
             cluster_id=CLUSTER_ID,
             incarnation_id=incarnation,
-            listeners=[Listener(name="PLAINTEXT", host="h", port=port, security_protocol=0)],
+            listeners=[Listener(name="PLAINTEXT", host="h", port=9, security_protocol=0)],
             features=[
                 Feature(name=name, min_supported_version=r.min_version, max_supported_version=r.max_version)
                 for name, r in SUPPORTED_FEATURES.items()
@@ -263,6 +262,8 @@ class ClusterSim:
         except ApiError as error:
             assert error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
             self.counts["refused registrations"] += 1
+            if self.random.random() < 0.7:  # else the door cannot be reached: then the old session has to end first
+                self._knock(node)
             return
         self._append(made)
         node.up, node.stopping, node.incarnation = True, False, incarnation
@@ -270,6 +271,17 @@ class ClusterSim:
         node.view = self.image  # it serves nothing before it has read its own registration
         node.leading = {}
         self.counts["starts"] += 1
+
+    def _knock(self, node: Node) -> None:
+        """Nobody answers at the door of one that does not run. That says something if it was unfenced."""
+        seen = self.heartbeats.contact(node.id)
+        if seen is None or self.image.brokers[node.id].fenced:
+            return
+        made = heartbeats.fence_dead(self.image, node.id, seen, config=self.config, heartbeats=self.heartbeats)
+        self._append(made)
+        if made.response:
+            self.heartbeats.end_session(node.id, seen[0])
+            self.counts["found dead"] += 1
 
     def _beat(self, node: Node) -> None:
         if not node.runs:
