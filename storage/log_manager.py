@@ -23,7 +23,7 @@ from storage.disk import DISK, Disk, UnsyncedDisk
 from storage.errors import StorageError
 from storage.index import CorruptIndex
 from storage.log import Log, wall_clock_ms
-from storage.log_directory import LogDirectory
+from storage.log_directory import LogDirectory, epoch_of_clean_stop
 from storage.log_loading import AssignedDirectory, FoundLog, choose, find_logs, read_topic_id
 from storage.log_names import DELETE_SUFFIX, STRAY_SUFFIX, future_name, set_aside_name
 from storage.log_tasks import LogTasks
@@ -42,7 +42,6 @@ class LogManager:
         self.directories: list[LogDirectory] = []
         self.deletions = DelayedDeletions(disk)
         self.on_directory_failure: Callable[[LogDirectory], None] | None = None
-        self.previous_broker_epoch = -1
         self._disk = disk
         self._logs: dict[tuple[str, int], Log] = {}
         self._futures: dict[tuple[str, int], Log] = {}
@@ -66,8 +65,7 @@ class LogManager:
 
     def read_previous_broker_epoch(self) -> int:
         """The broker epoch of the last run if it ended cleanly, -1 otherwise."""
-        found = [directory.read_clean_shutdown() for directory in self.directories if directory.online]
-        return max((epoch for clean, epoch in found if clean), default=-1)
+        return epoch_of_clean_stop(one.read_clean_shutdown() if one.online else None for one in self.directories)
 
     async def start(
         self, topic_configs: Callable[[str], LogConfig], assigned: AssignedDirectory = lambda topic, partition: None
@@ -149,9 +147,7 @@ class LogManager:
         )
 
     def _find_logs(self, directory: LogDirectory) -> list[FoundLog]:
-        clean, epoch = directory.take_clean_shutdown()
-        if clean:
-            self.previous_broker_epoch = max(self.previous_broker_epoch, epoch)
+        clean, _ = directory.take_clean_shutdown()
         due_ms = self.clock() + self.config.log_segment_delete_delay_ms
         return find_logs(directory, clean=clean, on_deleted=lambda path: self.deletions.add(due_ms, [path]))
 

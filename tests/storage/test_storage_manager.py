@@ -45,6 +45,17 @@ async def start(
     return manager
 
 
+def previous_broker_epoch(*directories: Path) -> int:
+    """What the next start of the node finds, before it opens its logs."""
+    manager = LogManager(broker_config(*directories))
+    manager.open_directories()
+    try:
+        return manager.read_previous_broker_epoch()
+    finally:
+        for directory in manager.directories:
+            directory.unlock()
+
+
 def listing(directory: Path) -> set[str]:
     return {name for name in os.listdir(directory) if not name.startswith(".")}
 
@@ -74,15 +85,43 @@ async def test_a_clean_stop_and_start(tmp_path: Path) -> None:
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\norders 0 1\n"
     assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
 
+    assert previous_broker_epoch(tmp_path) == 17
     manager = await start(tmp_path)
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
-    assert manager.previous_broker_epoch == 17
     found = manager.get("orders", 0)
     assert found is not None and found.topic_id == TOPIC_ID
     assert (found.log_start_offset, found.high_watermark, found.log_end_offset) == (1, 2, 3)
     assert found.recovery_point == 3
     assert contents(found) == [(1, b"b"), (2, b"c")]
     await manager.shutdown()
+
+
+async def test_a_stop_with_a_failed_directory_is_no_clean_one(tmp_path: Path) -> None:
+    """A disk failed and the broker lived on without it, then stopped properly, and the disk was back at the next start.
+    What had not been synced before the failure was gone; but the other directory bore the mark of a clean stop, and
+    its epoch was told to the controller. So it took all replicas of the broker for complete, elected the one on that
+    disk, which was eligible, and everybody truncated what had been acknowledged. The simulation of replication lost
+    records that way.
+    """
+    a, b = tmp_path / "a", tmp_path / "b"
+    manager = await start(a, b)
+    await manager.shutdown(broker_epoch=17)
+    assert previous_broker_epoch(a, b) == 17
+    manager = await start(a, b)
+    manager.directories[0].fail(OSError(errno.EIO, "input/output error"), "syncing")
+    await manager.shutdown(broker_epoch=18)
+    assert previous_broker_epoch(a, b) == -1
+    assert previous_broker_epoch(b) == 18
+
+
+async def test_directories_of_different_stops_are_no_clean_stop(tmp_path: Path) -> None:
+    """One was missing at the last run, and still bears the mark of the one before."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    manager = await start(a, b)
+    await manager.shutdown(broker_epoch=17)
+    manager = await start(b)
+    await manager.shutdown(broker_epoch=18)
+    assert previous_broker_epoch(a, b) == -1
 
 
 async def test_an_unclean_stop_is_recovered_from_the_checkpoint(tmp_path: Path) -> None:
