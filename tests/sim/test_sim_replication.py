@@ -277,6 +277,12 @@ def forgetting_producers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerStateManager, "find_duplicate", lambda self, header: None)
 
 
+def counting_the_replicas_of_partition_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apache Kafka 4.3.1's rule for how many replicas of any partition have to be in sync."""
+    least = Elections._min_isr
+    monkeypatch.setattr(Elections, "_min_isr", lambda self, topic, partition: least(self, topic, topic.partitions[0]))
+
+
 def committing_in_one_epoch_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is elected for the second time commits nothing any more."""
     become, commit = Partition._become_leader, Partition._maybe_commit
@@ -353,7 +359,7 @@ def electing_only_at_the_fencing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Elections, "on_unfenced", lambda self: [])
 
 
-RARE = {without_broker_epochs: 0}
+RARE = {counting_the_replicas_of_partition_0: 250}
 """A seed to begin with: this takes a coincidence, which the first hundreds do not have."""
 MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     without_maximal_isr,
@@ -375,6 +381,7 @@ MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     telling_an_early_end,
     showing_everything,
     forgetting_producers,
+    counting_the_replicas_of_partition_0,
     # These break progress.
     committing_in_one_epoch_only,
     committing_nothing_after_a_while,

@@ -67,10 +67,20 @@ class History:
             f"but it is in the ISR {image.isr} or eligible {image.elr}"
         )
 
-    def on_metadata(self, image: PartitionImage) -> None:
+    def on_metadata(self, before: PartitionImage, image: PartitionImage, restarted: set[int]) -> None:
         self.check_members(0)
+        self._check_eligible(before, image, restarted)
         if image.leader >= 0 and image.leader not in image.isr:
             raise AssertionError(f"the leader of partition {self.index} is not in sync: {image}")
+
+    def _check_eligible(self, before: PartitionImage, image: PartitionImage, restarted: set[int]) -> None:
+        """Who leaves the ISR while too few are left to commit anything has all there is, and stays eligible."""
+        is_one_step = image.partition_epoch == before.partition_epoch + 1
+        if self.sim.unclean or not is_one_step or len(image.isr) >= min(self.sim.min_isr, len(image.replicas)):
+            return
+        complete = {*before.isr, *before.elr} & set(image.replicas)
+        gone = complete - {*image.isr, *image.elr} - restarted
+        assert not gone, f"brokers {gone} are not eligible to lead partition {self.index} any more: {before} -> {image}"
 
     def on_acknowledged(self, header: BatchHeader, offset: int) -> None:
         self.sim.counts["acknowledged"] += 1
@@ -111,9 +121,10 @@ class History:
                 )
 
     def is_left_to_a_person(self) -> bool:
-        """Nobody who lives has all records for certain: whoever is in sync, eligible, or led last is gone for good."""
+        """Nobody who lives has all records for certain: whoever is in sync, eligible, or led last is gone for good, or
+        no replica any more."""
         image = self.image
-        is_without = not (image.isr or image.elr or image.last_known_elr)
+        is_without = not (image.isr or image.elr or set(image.last_known_elr) & set(image.replicas))
         return image.leader < 0 and is_without and self.sim.counts["disks replaced"] > 0
 
     def why_not_settled(self) -> str | None:

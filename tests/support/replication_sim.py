@@ -152,19 +152,19 @@ class ReplicationSim:
 
     def on_metadata(self, before: MetadataImage, image: MetadataImage) -> None:
         """The controller's log has this committed from now on; every broker reads it in its own time."""
-        is_new_broker = False
+        restarted = set()
         for broker_id, registered in image.brokers.items():
             if registered.epoch != before.brokers[broker_id].epoch:
-                is_new_broker = True
+                restarted.add(broker_id)
                 self.faults.on_registered(self.brokers[broker_id])
             elif registered.fenced and not before.brokers[broker_id].fenced:
                 self.counts["fenced"] += 1
         old = before.topics_by_id[TOPIC].partitions
         for index, partition in image.topics_by_id[TOPIC].partitions.items():
-            if partition is not old[index] or is_new_broker:
+            if partition is not old[index] or restarted:
                 if partition.leader_epoch != old[index].leader_epoch:
                     self.counts["elections"] += 1
-                self.histories[index].on_metadata(partition)
+                self.histories[index].on_metadata(old[index], partition, restarted)
         for broker in self.brokers.values():
             if broker.alive:
                 self.after(self.rng.choice(PUBLICATION_MS), broker, lambda b=broker: self._publish(b, image))
