@@ -161,7 +161,15 @@ class Producer(Client):
                     self._send(self.undecided[0])
             return
         self.sim.counts[f"produce answered: {code.name}"] += 1
+        if self.sim.unclean and code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self._begin_again()
         self._repeat(connection)
+
+    def _begin_again(self) -> None:
+        """What it had written is lost, so nothing it sends can follow on that: it goes on under another id."""
+        self.producer_id += 1_000
+        self.undecided = [batch_header(self.producer_id, at) for at in range(len(self.undecided))]
+        self._next_sequence = len(self.undecided)
 
     def _repeat(self, connection: Connection | None) -> None:
         """Another connection, perhaps to another leader, and all over again from the first undecided on."""

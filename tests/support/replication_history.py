@@ -74,12 +74,14 @@ class History:
             raise AssertionError(f"the leader of partition {self.index} is not in sync: {image}")
 
     def _check_eligible(self, before: PartitionImage, image: PartitionImage, restarted: set[int]) -> None:
-        """Who leaves the ISR while too few are left to commit anything has all there is, and stays eligible."""
+        """Who leaves the ISR while too few are left to commit anything has all there is, and stays eligible. Not who
+        tells of another disk: the controller takes it for empty, though it may have been in sync meanwhile."""
         is_one_step = image.partition_epoch == before.partition_epoch + 1
         if self.sim.unclean or not is_one_step or len(image.isr) >= min(self.sim.min_isr, len(image.replicas)):
             return
         complete = {*before.isr, *before.elr} & set(image.replicas)
-        gone = complete - {*image.isr, *image.elr} - restarted
+        moved = {b for b in complete if before.directory_of(b) != image.directory_of(b)}
+        gone = complete - {*image.isr, *image.elr} - restarted - moved
         assert not gone, f"brokers {gone} are not eligible to lead partition {self.index} any more: {before} -> {image}"
 
     def on_acknowledged(self, header: BatchHeader, offset: int) -> None:
@@ -181,6 +183,8 @@ class History:
 
     def check_somebody_has_everything(self) -> None:
         """What a person has to choose from."""
+        if self.sim.unclean:
+            return
         logs = [log for broker in self.sim.brokers.values() if (log := broker.log(self.index)) is not None]
         end = len(self.committed)
         whole = (log.values(at := log.log_start_offset, end) == self.committed[at:] for log in logs)

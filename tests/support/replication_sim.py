@@ -39,9 +39,10 @@ BROKERS = (1, 2, 3, 4)
 DISKS = 2
 REPLICAS = 3
 DELAYS_MS = (1, 1, 2, 5, 40)
+
 PUBLICATION_MS = (1, 3, 10, 60, 200)
 
-FAULTS_MS = 2_500
+FAULTS_MS = 2_200
 SETTLE_MS = 6_000
 """Bounds of the end, in simulated time: until everybody is in sync again,"""
 PROGRESS_MS = 4_000
@@ -118,9 +119,10 @@ class ReplicationSim:
         return DELAYS_MS[int(self.rng.random() * len(DELAYS_MS))]
 
     def message(self, source: Any, target: Any, deliver: Callable[[], None]) -> None:
-        if self.rng.random() < self.loss or (source.id, target.id) in self.cut:
+        if (source.id, target.id) in self.cut or (self.loss and self.rng.random() < self.loss):
             return
-        self.after(self.delay_ms() + source.slow_ms + target.slow_ms, target, deliver)
+        delay_ms = DELAYS_MS[int(self.rng.random() * len(DELAYS_MS))] + source.slow_ms + target.slow_ms
+        heapq.heappush(self._heap, (self.now + delay_ms, next(self.order), target, target.life, deliver))
 
     def ask(self, broker: Broker, decide: Decide, answered: Callable[[Any], None]) -> None:
         """A request to the active controller. Nobody may answer; who asks has to see to that."""
@@ -217,7 +219,7 @@ class ReplicationSim:
 
     def _maybe_lose_one(self) -> int | None:
         """A broker that stays dead for a while, perhaps not even the controller notices at once: it has to go on."""
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.7:
             return None
         dead = self.rng.choice(self.broker_ids)
         self.brokers[dead].crash()

@@ -71,7 +71,7 @@ class ReplicationFaults:
                 self.storm()
             elif not broker.paused:
                 rng.choice(self._kinds)(broker)
-        sim.after(rng.randint(20, 420), None, self.next)
+        sim.after(rng.randint(20, 360), None, self.next)
 
     def heal(self) -> None:
         sim = self.sim
