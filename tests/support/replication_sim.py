@@ -243,6 +243,8 @@ class ReplicationSim:
     def _why_not_settled(self) -> str | None:
         for broker in self.brokers.values():
             registered = self.controller.committed.brokers[broker.id]
+            if not all(disk.online for disk in broker.disks):
+                return f"broker {broker.id} waits for its disks"
             if not broker.alive or broker.image is None or registered.fenced or registered.epoch != broker.epoch:
                 return f"broker {broker.id} is not back"
         return next((why for history in self._going() if (why := history.why_not_settled()) is not None), None)

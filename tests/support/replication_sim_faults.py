@@ -58,7 +58,7 @@ class ReplicationFaults:
         chance = rng.random()
         if not broker.alive:
             self.restart(broker)
-        elif any(not disk.online for disk in broker.disks) and chance < 0.5:
+        elif any(not disk.online for disk in broker.disks) and chance < 0.5 and self._may_fail(broker):
             rng.choice((self.stop, self.crash))(broker)
         elif chance < 0.14:
             self.reassign()
@@ -80,15 +80,24 @@ class ReplicationFaults:
         sim.loss = 0.0
         for broker in sim.brokers.values():
             broker.slow_ms = 0
-            has_failed = any(not disk.online for disk in broker.disks)
             for disk in broker.disks:
                 disk.is_full = False
             if broker.paused:
                 broker.wake()
-            if has_failed and broker.alive:
-                broker.crash()
             if not broker.alive:
                 self.restart(broker)
+            elif any(not disk.online for disk in broker.disks):
+                self._repair_disks(broker)
+
+    def _repair_disks(self, broker: Broker) -> None:
+        """It has to be started again for that, which is no clean stop: not while it may be needed."""
+        if not broker.alive or all(disk.online for disk in broker.disks):
+            return
+        if self._may_fail(broker):
+            broker.crash()
+            self.restart(broker)
+        else:
+            self.sim.after(50, None, lambda: self._repair_disks(broker))
 
     # --- where the promise ends
 
@@ -98,9 +107,11 @@ class ReplicationFaults:
         broker.lost = set()
         broker.emptied = set()
 
-    def _may_fail(self) -> bool:
-        """Whether the promise covers another failure: not while a disk is lost whose records are not back."""
-        return self.sim.unclean or not any(one.lost or self._is_behind(one) for one in self.sim.brokers.values())
+    def _may_fail(self, broker: Broker | None = None) -> bool:
+        """Whether the promise covers another failure (of `broker`): not while a disk of somebody (else) is lost whose
+        records are not back."""
+        others = [one for one in self.sim.brokers.values() if one is not broker]
+        return self.sim.unclean or not any(one.lost or self._is_behind(one) for one in others)
 
     def _is_behind(self, broker: Broker) -> bool:
         """Came back from a loss of power, and is not in sync again."""
@@ -190,7 +201,10 @@ class ReplicationFaults:
         broker.start()
 
     def _maybe_replace(self, broker: Broker, disk: ModelDisk) -> None:
-        if not self._may_lose(broker, disk.logs, up=False) or broker.lost - set(disk.logs):
+        """Even an empty disk counts: with one, the last stop was no clean one."""
+        if not self._may_fail(broker) or not self._may_lose(broker, disk.logs, up=False):
+            return
+        if broker.lost - set(disk.logs):
             return
         self.sim.counts["disks replaced"] += 1
         broker.lost |= set(disk.logs)
