@@ -187,7 +187,7 @@ class _Reading:
             aborted_transactions=[] if self.committed else None,
             records=b"",
         )
-        diverging = _diverging_epoch(log, target)
+        diverging = _diverging_for_consumer(partition, target)
         if diverging is not None:
             answer.diverging_epoch = diverging
             return answer
@@ -297,6 +297,17 @@ def _diverging_epoch(log: Log, target: FetchTarget) -> EpochEndOffset | None:
     if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
         return EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return None
+
+
+def _diverging_for_consumer(partition: Partition, target: FetchTarget) -> EpochEndOffset | None:
+    """Only the leader knows where an epoch ended. A follower that is behind ends earlier, and a consumer that took its
+    word for it would read again what it has read, or give up. It is sent back to the leader instead: Kafka's clients
+    go there when a follower answers OFFSET_OUT_OF_RANGE (KIP-392)."""
+    log = partition.log
+    diverging = _diverging_epoch(log, target)
+    if diverging is not None and partition.leader != partition.node_id:
+        raise OffsetOutOfRange(target.fetch_offset, log.log_start_offset, log.log_end_offset)
+    return diverging
 
 
 class WaitingFetch:
