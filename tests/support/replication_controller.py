@@ -71,21 +71,20 @@ class Controller:
 
     # --- decisions
 
-    def decide(self, decision: Decide, answered: Callable[[Any], None] | None = None) -> None:
-        """The answer goes out when all that it rests on is committed."""
+    def decide(self, decision: Decide, answered: Callable[[Any], None] | None = None) -> Any:
+        """The response; who waits for it gets it when all that it rests on is committed."""
         if not self.is_active:
-            return
+            return None
         try:
             outcome = decision(self.appended)
         except ApiError:
-            return
+            return None
         self._append(list(outcome.records))
-        if answered is None:
-            return
-        if self._uncommitted:
+        if answered is not None and self._uncommitted:
             self._uncommitted[-1][1].append(lambda: answered(outcome.response))
-        else:
+        elif answered is not None:
             answered(outcome.response)
+        return outcome.response
 
     def _append(self, records: list[Any]) -> None:
         if not records:
@@ -111,7 +110,11 @@ class Controller:
         config, heartbeats = sim.config, self.heartbeats
         expired = heartbeats.next_deadline_ms()
         if expired is not None and expired <= sim.now:
-            self.decide(lambda image: fence_expired(image, config=config, heartbeats=heartbeats, now_ms=sim.now))
+            ended = self.decide(
+                lambda image: fence_expired(image, config=config, heartbeats=heartbeats, now_ms=sim.now)
+            )
+            for broker_id, epoch in ended or ():
+                heartbeats.end_session(broker_id, epoch)
         if sim.rng.random() < 0.045:
             self.decide(lambda image: balance_leaders(image, config=config))
             if sim.unclean:
@@ -121,7 +124,9 @@ class Controller:
     def on_probe(self, broker_id: int) -> None:
         """Nobody listens at the broker's address: it is fenced before its session ends."""
         seen = self.heartbeats.contact(broker_id)
-        if self.is_active and seen is not None and not self.sim.brokers[broker_id].alive:
-            self.decide(
-                lambda image: fence_dead(image, broker_id, seen, config=self.sim.config, heartbeats=self.heartbeats)
-            )
+        if not self.is_active or seen is None or self.sim.brokers[broker_id].alive:
+            return
+        if self.decide(
+            lambda image: fence_dead(image, broker_id, seen, config=self.sim.config, heartbeats=self.heartbeats)
+        ):
+            self.heartbeats.end_session(broker_id, seen[0])

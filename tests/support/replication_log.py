@@ -31,6 +31,10 @@ class LogSettings(NamedTuple):
     min_insync_replicas: int
 
 
+class LogRules(NamedTuple):
+    flushes: bool = False
+
+
 class ModelDisk:
     """A log directory. Offline it stays until the broker is started again; a full one may have room later."""
 
@@ -59,6 +63,8 @@ class ModelLog:
         self.index = index
         self.disk = disk
         self.config = settings
+        self.rules = LogRules()
+        self.log_dir = disk
         self.entries: list[Entry] = []
         self.log_start_offset = 0
         self.high_watermark = 0

@@ -144,7 +144,10 @@ class Broker:
         def decide(image: MetadataImage) -> Outcome[Any]:
             heartbeats = sim.controller.heartbeats
             heartbeats.on_contact(self.id, request.broker_epoch, sim.now)
-            return broker_heartbeat(image, request, config=sim.config, heartbeats=heartbeats)
+            outcome = broker_heartbeat(image, request, config=sim.config, heartbeats=heartbeats)
+            if outcome.response.should_shut_down:
+                heartbeats.end_session(self.id, request.broker_epoch)
+            return outcome
 
         sim.ask(self, decide, self._on_beat)
         sim.after(HEARTBEAT_MS // 4 if self.wants_stop or self.is_fenced else HEARTBEAT_MS, self, self.beat)
