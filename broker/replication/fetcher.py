@@ -104,7 +104,6 @@ class LeaderFetcher:
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"fetcher {fetcher_id} of broker {leader}"
         )
-        self._task.add_done_callback(self._on_done)
 
     def __len__(self) -> int:
         return len(self.followed)
@@ -139,26 +138,30 @@ class LeaderFetcher:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            log.error("The fetcher of broker %d failed", self.leader, exc_info=task.exception())
-
     # --- the loop
 
     async def _run(self) -> None:
         while True:
-            self._wake.clear()
-            now = monotonic_ms()
-            asking = [one for one in self.followed.values() if one.state.wants_offsets(now)]
-            if asking:
-                await self._ask_offsets(asking)
-                continue
-            wanted = {key: one for key, one in self.followed.items() if one.state.wants_fetch(now)}
-            allowed_at_ms = self._leave_out_throttled(wanted, now)
-            if wanted:
-                await self._fetch(wanted, None if allowed_at_ms is None else allowed_at_ms - now)
-            else:
-                await self._wait(now, allowed_at_ms)
+            try:
+                await self._round()
+            except Exception:  # a fetcher that ends leaves all its partitions behind for good
+                log.exception("Fetching from broker %d failed; it goes on", self.leader)
+                self._session.reset()
+                await asyncio.sleep(self._fetchers.backoff_ms / 1000)
+
+    async def _round(self) -> None:
+        self._wake.clear()
+        now = monotonic_ms()
+        asking = [one for one in self.followed.values() if one.state.wants_offsets(now)]
+        if asking:
+            await self._ask_offsets(asking)
+            return
+        wanted = {key: one for key, one in self.followed.items() if one.state.wants_fetch(now)}
+        allowed_at_ms = self._leave_out_throttled(wanted, now)
+        if wanted:
+            await self._fetch(wanted, None if allowed_at_ms is None else allowed_at_ms - now)
+        else:
+            await self._wait(now, allowed_at_ms)
 
     def _leave_out_throttled(self, wanted: dict[Key, Followed], now_ms: int) -> int | None:
         """When those that were left out may be fetched again; None if there are none."""
@@ -265,6 +268,9 @@ class LeaderFetcher:
         except (ApiError, UnexpectedAppendOffset, OffsetOutOfRange) as error:
             state.delay(monotonic_ms(), "")
             log.error("%s: what broker %d sent cannot be appended: %s", partition, self.leader, error)
+        except Exception:  # the other partitions go on
+            state.delay(monotonic_ms(), "")
+            log.exception("%s: the answer of broker %d could not be carried out", partition, self.leader)
 
     def _append(self, followed: Followed, step: Append, records: bytes | memoryview | None) -> None:
         partition, state = followed
