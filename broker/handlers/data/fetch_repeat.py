@@ -189,8 +189,7 @@ class RepeatedFetch:
         log_start = log.log_start_offset
         if session is not None and target is not None:
             self._sessions.on_next(session, now_ms())
-            target.update(self._wanted)
-            target.on_answer(offset, high_watermark, log_start)
+            target.on_answer(self._wanted, offset, high_watermark, log_start)
         (correlation_id,) = _INT32.unpack_from(frame, 4)
         head = self._pack(correlation_id, high_watermark, stable, log_start, len(records))
         return [head, records, self._tail]
