@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from broker.clock import now_ms as wall_clock_ms
 from broker.network.client import CallFailed
 from broker.replication.cluster import monotonic_ms
 from broker.replication.fetch_session import FetchSessionClient
@@ -213,6 +214,7 @@ class LeaderFetcher:
             if code not in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
                 self._on_unreachable(wanted.values(), f"it refused the fetch with {code.name}")
             return
+        served: list[Followed] = []
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
@@ -222,6 +224,19 @@ class LeaderFetcher:
                     self._on_answer(followed, positions[key].offset, data)
                     if data.records and self.followed.get(key) is followed:
                         self.followed[key] = self.followed.pop(key)
+                        served.append(followed)
+        await self._sync(served)
+
+    async def _sync(self, served: list[Followed]) -> None:
+        """Where `flush.messages` asks for it: the next fetch tells the leader what is here, so it has to be durable."""
+        logs = [one.partition.log for one in served if one.partition.log.rules.flushes]
+        due = [one.flush() for one in logs if one.needs_flush(wall_clock_ms())]
+        if due:
+            for outcome in await asyncio.gather(*due, return_exceptions=True):
+                if isinstance(outcome, StorageError):  # its directory is offline, and the partition with it
+                    log.error("%s", outcome)
+                elif outcome is not None:
+                    raise outcome
 
     def _on_answer(self, followed: Followed, asked_offset: int, data: PartitionData) -> None:
         state, position = followed.state, position_of(followed.partition.log)

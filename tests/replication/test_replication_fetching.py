@@ -329,6 +329,30 @@ async def test_idle_logs_that_move_to_another_directory_go_on(pairs: Callable[..
     await pair.until(lambda: pair._follows[0].log.high_watermark == pair._leads[0].log.log_end_offset == 2)
 
 
+# --- flush.messages
+
+
+async def test_a_follower_has_synced_what_its_next_fetch_acknowledges(
+    pairs: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = pairs(1)
+    followed = pair._follows[0].log
+    followed.update_config(log_config(flush_messages=1))
+    durable: list[bool] = []
+    asking = Pair.call
+
+    async def noting(self: Pair, *address: Any, **options: Any) -> FetchResponse:
+        durable.append(followed.recovery_point == followed.log_end_offset)
+        return await asking(self, *address, **options)
+
+    monkeypatch.setattr(Pair, "call", noting)
+    pair.append(0, 3)
+    pair.follow()
+    await pair.until(lambda: pair.lag(0) == 0)
+    await pair.rounds(1)
+    assert len(durable) >= 4 and all(durable)
+
+
 # --- throttled followers
 
 
