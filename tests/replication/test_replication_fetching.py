@@ -24,11 +24,17 @@ from broker.handlers.data.fetch import fetch
 from broker.partition import Partition
 from broker.replication.cluster import ClusterView
 from broker.replication.fetchers import ReplicaFetchers, fetcher_id_of
+from broker.replication.follower import FetchPosition, FollowerState, LogPosition
 from broker.replication.leader import IsrChange
 from broker.replication.throttle import UNLIMITED, ReplicationQuota
 from config.broker import BrokerConfig
 from controller.image import PartitionImage
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from protocol.uuids import Uuid
 from storage.file_slice import FileSlice
 from storage.log import Log
@@ -263,6 +269,26 @@ async def test_an_append_costs_no_look_at_idle_partitions(pairs: Callable[..., P
         assert len(pair.requests) == requests + 1
 
 
+async def test_an_append_moves_one_position_of_many(
+    pairs: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower works out anew what to ask for only where something came."""
+    pair = await level(pairs, 200, **A_MINUTE)
+    await replicate(pair, 0)
+    worked_out = 0
+    position = FollowerState.position
+
+    def counted(state: FollowerState, log: LogPosition) -> FetchPosition:
+        nonlocal worked_out
+        worked_out += 1
+        return position(state, log)
+
+    monkeypatch.setattr(FollowerState, "position", counted)
+    for index in (7, 0, 199):
+        await replicate(pair, index)
+    assert worked_out == 3 * 2  # the one that grew, and the one before, of which it hears that it is committed
+
+
 async def test_a_fetch_that_waits_in_vain_costs_no_look_at_idle_partitions(
     pairs: Callable[..., Pair], reads: Reads
 ) -> None:
@@ -327,6 +353,40 @@ async def test_idle_logs_that_move_to_another_directory_go_on(pairs: Callable[..
     await pair.rounds(2)
     pair.append(0, 1)
     await pair.until(lambda: pair._follows[0].log.high_watermark == pair._leads[0].log.log_end_offset == 2)
+
+
+async def test_a_log_that_takes_the_place_of_another_is_asked_for_from_its_own_end(
+    pairs: Callable[..., Pair], tmp_path: Path
+) -> None:
+    pair = await level(pairs, 2)
+    await pair.rounds(3)
+    pair._follows[0].on_log_moved(Log.open(str(tmp_path / "moved" / "t-0"), "t", 0, log_config()))
+    assert pair.lag(0) == 1
+    await pair.until(lambda: pair.lag(0) == 0)
+
+
+async def test_one_that_has_to_ask_for_offsets_does_so_among_others(
+    pairs: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = pairs(3)
+    for index in range(3):
+        pair.append(index, 3)
+    leader = pair._leads[1].log
+    leader.advance_log_start(2)
+    fetching = Pair.call
+
+    async def answering(self: Pair, host: str, port: int, request: Any, timeout_ms: float, **options: Any) -> Any:
+        if isinstance(request, FetchRequest):
+            return await fetching(self, host, port, request, timeout_ms, **options)
+        (wanted,) = request.topics[0].partitions
+        offset = leader.log_start_offset if wanted.timestamp == -2 else leader.log_end_offset
+        answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, offset=offset)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[answer])])
+
+    monkeypatch.setattr(Pair, "call", answering)
+    pair.follow()
+    await pair.until(lambda: all(pair.lag(index) == 0 for index in range(3)))
+    assert pair._follows[1].log.log_start_offset == 2
 
 
 # --- flush.messages
