@@ -307,6 +307,16 @@ class Partition:
         if len(self._deletions):
             self._deletions.release(self.low_watermark, ErrorCode.NONE)
 
+    def on_idle_fetch(
+        self, now_ms: int, replica_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int
+    ) -> bool:
+        """The same, shorter, where the log end has not moved since the follower's last fetch, and it is level. False,
+        and nothing is done, if more than the time of the fetch is new."""
+        leadership = self.leadership
+        return leadership is not None and leadership.on_idle_fetch(
+            now_ms, replica_id, broker_epoch, fetch_offset, log_start_offset
+        )
+
     def on_throttle(self, leader_quota: ReplicationQuota | None, follower_quota: ReplicationQuota | None) -> None:
         """Other quotas, or other rates of theirs: followers that were held may read more now."""
         was_held = self.leader_quota is not None
