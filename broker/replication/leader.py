@@ -89,7 +89,7 @@ class Follower:
         self._last_fetch_leader_end = max(leader_end_offset, self._last_fetch_leader_end)
 
     def on_new_leader_epoch(self, now_ms: int, leader_end_offset: int, in_sync: bool) -> None:
-        """This broker leads on in a new epoch: what is known of the follower stays, its time to catch up starts anew.
+        """This broker leads on in the next epoch: what is known of the follower stays, its time to catch up starts anew.
 
         A follower outside the ISR must prove itself: it is as if it had never been level.
         """
@@ -162,6 +162,8 @@ class LeaderState:
             return False
         is_new_epoch = leader_epoch != self.leader_epoch
         wanted = [replica for replica in replicas if replica != self._node_id]
+        if leader_epoch > self.leader_epoch + 1:
+            self._forget_followers()
         self._followers = {replica: self._followers.get(replica) or Follower(replica) for replica in wanted}
         if is_new_epoch or partition_epoch != self.partition_epoch:
             self._commit(frozenset(isr), partition_epoch)
@@ -171,6 +173,11 @@ class LeaderState:
             for follower in self._followers.values():
                 follower.on_new_leader_epoch(now_ms, log_end_offset, follower.broker_id in self.isr)
         return True
+
+    def _forget_followers(self) -> None:
+        """Others may have led since, unnoticed here, and followers have truncated to their logs: what is not committed
+        and was theirs once may be theirs no more. Here Kafka 4.3.1 differs: it goes on counting with it."""
+        self._followers = {}
 
     def on_result(self, asked: IsrChange, result: IsrResult) -> bool:
         """The controller's answer to a change. False if it is about another epoch than the present one."""
