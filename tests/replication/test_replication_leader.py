@@ -249,18 +249,28 @@ def test_in_a_new_epoch_members_have_their_time_again() -> None:
     assert change.broker_ids == (1,)
 
 
-def test_what_followers_had_before_another_led_counts_no_more() -> None:
-    """A leader that lagged in the metadata saw its epochs 5 and 7 without the 6 between them, in which another led and
-    the follower cut off what it had. Where it had been was taken for an acknowledgement."""
-    state = leader((1, 2), end=100)
-    fetched(state, 2, 100, end=100)
-    assert committed(state, 100) == 100
-    state.on_metadata(0, replicas=(1, 2), isr=(1, 2), leader_epoch=6, partition_epoch=8, log_end_offset=100)
-    assert committed(state, 100) == 100, "it led on, and nobody else"
-    state.on_metadata(0, replicas=(1, 2), isr=(1, 2), leader_epoch=8, partition_epoch=10, log_end_offset=100)
-    assert committed(state, 100) == -1
-    fetched(state, 2, 90, end=100)
-    assert committed(state, 100) == 90
+def test_what_followers_had_before_somebody_else_led_is_forgotten() -> None:
+    """Followers had fetched up to 13 in epoch 5, of which 10 was known to be committed. Broker 3 led epoch 6 for a
+    moment, its log ended at 10, and broker 2 truncated to there; then broker 3 died, and broker 1 led again. It had not
+    read of epoch 6 before it read of 7, so it went on counting with 13 for broker 2, called it committed and told the
+    producer. Nobody else had it. The simulation of replication found it.
+    """
+    state = leader()
+    for replica in (2, 3):
+        fetched(state, replica, 13, end=13)
+    again = {"replicas": (1, 2, 3), "isr": (1, 2), "partition_epoch": 9, "log_end_offset": 13}
+    state.on_metadata(10, leader_epoch=7, **again)  # type: ignore[arg-type]
+    assert committed(state, 13) == -1
+    fetched(state, 2, 10, end=13)
+    assert committed(state, 13) == 10
+
+
+def test_what_followers_have_counts_in_the_next_epoch_of_the_same_leader() -> None:
+    state = leader()
+    for replica in (2, 3):
+        fetched(state, replica, 13, end=13)
+    state.on_metadata(10, replicas=(1, 2), isr=(1, 2), leader_epoch=6, partition_epoch=8, log_end_offset=13)
+    assert committed(state, 13) == 13
 
 
 def test_removed_replicas_are_forgotten() -> None:

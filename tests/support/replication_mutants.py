@@ -204,6 +204,12 @@ def counting_the_replicas_of_partition_0(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Elections, "_min_isr", lambda self, topic, partition: least(self, topic, topic.partitions[0]))
 
 
+def remembering_followers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apache Kafka 4.3.1's rule: a leader that leads again without having noticed that somebody else did meanwhile
+    counts with what its followers had before."""
+    monkeypatch.setattr(LeaderState, "_forget_followers", lambda self: None)
+
+
 def committing_in_one_epoch_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is elected for the second time commits nothing any more."""
     become, commit = Partition._become_leader, Partition._maybe_commit
@@ -280,7 +286,7 @@ def electing_only_at_the_fencing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Elections, "on_unfenced", lambda self: [])
 
 
-RARE = {counting_the_replicas_of_partition_0: 250}
+RARE = {counting_the_replicas_of_partition_0: 250, remembering_followers: 117_500}
 """A seed to begin with: this takes a coincidence, which the first hundreds do not have."""
 MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     without_maximal_isr,
@@ -303,6 +309,7 @@ MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     showing_everything,
     forgetting_producers,
     counting_the_replicas_of_partition_0,
+    remembering_followers,
     # These break progress.
     committing_in_one_epoch_only,
     committing_nothing_after_a_while,

@@ -307,7 +307,7 @@ class ReplicationFaults:
                 self._restart_again(broker, rng.randint(1, 3))
 
     def _restart_again(self, broker: Broker, times: int) -> None:
-        if broker.alive and not self.is_over:
+        if broker.alive and not self.is_over and self._may_fail(broker):
             self.crash(broker)
         if times:
 
