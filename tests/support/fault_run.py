@@ -22,6 +22,7 @@ from support.fault_groups import Committer, Member
 from support.fault_kinds import Faults
 from support.fault_members import ClassicMember, ConsumerMember
 from support.fault_nodes import REPLICAS, FaultNodes
+from support.fault_pipeline import PipelinedProducer
 from support.history import History
 from support.namespaces import Namespaces, may_isolate
 from support.processes import wait_until
@@ -59,8 +60,9 @@ class FaultRun:
         rest = (addresses, TOPIC, self.history)
         every = range(PARTITIONS)
         self.clients = [
-            *(Producer(f"p{partition}", (partition,), *rest) for partition in every),
-            Producer("shared", (0, PARTITIONS - 1), *rest),
+            *(Producer(f"p{partition}", (partition,), *rest) for partition in every[::2]),
+            *(PipelinedProducer(f"p{partition}", (partition,), *rest) for partition in every[1::2]),
+            PipelinedProducer("shared", (0, PARTITIONS - 1), *rest),
             Reader("reader", every, *rest),
             Committer("committer", (0, 1), *rest),
             *(ClassicMember(f"classic{at}", "classic", PARTITIONS, *rest) for at in range(3)),

@@ -4,9 +4,13 @@
 
 Events, each with "ms" and "op"; "asked" is the number of events before the one that asked:
   send     producer, partition, seq, values      records are handed over; seq of the first, per producer and partition
-  ack      producer, partition, offset, values   they were acknowledged with acks=all, the first at offset
-  read     consumer, partition, offset, values, group?   a consumer got them; the first read of a consumer outside a
-                                                 group is at offset 0
+  ack      producer, partition, offset, values   they were acknowledged with acks=all, the first at offset; offset -1:
+                                                 they are stored, it was not said where
+  gap      producer, partition, seq, code, node  a batch was refused because one before it is missing, and none is
+  read     consumer, partition, offset, values, group?, from_follower?   a consumer got them; the first read of a
+                                                 consumer outside a group is at offset 0
+  latest   client, partition, offset, asked      the end as ListOffsets tells it
+  refused  client, request, code                 an error that Kafka's clients would throw at their application
   assigned group, member, generation, partitions   a member was told what it has
   offer    group, partition, offset              an offset is about to be committed
   commit   group, member, generation, partition, offset, asked   the commit was acknowledged
@@ -32,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from support.history import read_history
+from support.history_answers import NOWHERE, AnswerChecker
 from support.history_groups import GroupChecker
 
 Log = dict[int, str]  # offset -> value
@@ -44,9 +49,14 @@ SHOWN = (
     "lost",
     "duplicated",
     "reordered",
+    "overtaken",
+    "gaps",
     "vanished",
     "two values",
     "reads skipped",
+    "read from followers",
+    "latest offsets",
+    "latest went back",
     "replicas",
     "replicas differ",
     "assignments",
@@ -57,6 +67,7 @@ SHOWN = (
     "two owners",
     "not resumed",
     "unread",
+    "refused",
     "error traces",
 )
 
@@ -102,6 +113,7 @@ class Checker:
         self._positions: dict[tuple[str, int], int] = {}
         self._ack_times: dict[int, list[int]] = defaultdict(list)
         self._groups = GroupChecker(self.verdict.problem, self.verdict.counts)
+        self._answers = AnswerChecker(self.verdict.problem, self.verdict.counts)
         self._fault: dict[str, Any] | None = None
         self._below_min_isr: list[tuple[int, int]] = []
 
@@ -112,12 +124,14 @@ class Checker:
             if take is not None:
                 take(event)
             self._groups.on_event(number, event)
+            self._answers.on_event(number, event)
             last_ms = event["ms"]
         self._on_healed({"ms": last_ms})
         logs = self._check_replicas()
         for partition, distinct in logs.items():
             for log in distinct:
                 self._check_once_and_in_order(partition, log)
+                self._answers.check_log(partition, self._sent[partition], log)
         self._check_kept(logs, self._acknowledged, "lost", "was acknowledged")
         self._check_kept(logs, self._read, "vanished", "was read")
         self._groups.check_end()
@@ -134,7 +148,8 @@ class Checker:
     def _on_ack(self, event: dict[str, Any]) -> None:
         self.verdict.counts["acknowledged"] += len(event["values"])
         self._ack_times[event["partition"]].append(event["ms"])
-        self._note(self._acknowledged, event, "acknowledged")
+        if event["offset"] != NOWHERE:
+            self._note(self._acknowledged, event, "acknowledged")
 
     def _on_read(self, event: dict[str, Any]) -> None:
         self.verdict.counts["operations"] += len(event["values"])
