@@ -36,5 +36,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     assert verdict.counts["acknowledged"] > 500
     assert verdict.counts["commits"] > 50
     assert verdict.counts["assignments"] > 10
+    assert verdict.counts["read from followers"] > 500
+    assert verdict.counts["latest offsets"] > 500
     for family in (*FAMILIES, *(OF_NETWORKS if may_isolate() else ())):
         assert any(kind.startswith(family) for kind in verdict.faults), (family, verdict.faults)

@@ -23,6 +23,7 @@ from support.fault_kinds import Faults
 from support.fault_members import ClassicMember, ConsumerMember
 from support.fault_nodes import REPLICAS, FaultNodes
 from support.fault_pipeline import PipelinedProducer
+from support.fault_readers import EndWatcher, FollowerReader
 from support.history import History
 from support.namespaces import Namespaces, may_isolate
 from support.processes import wait_until
@@ -64,6 +65,8 @@ class FaultRun:
             *(PipelinedProducer(f"p{partition}", (partition,), *rest) for partition in every[1::2]),
             PipelinedProducer("shared", (0, PARTITIONS - 1), *rest),
             Reader("reader", every, *rest),
+            FollowerReader("near", every, *rest),
+            EndWatcher("watcher", every, *rest),
             Committer("committer", (0, 1), *rest),
             *(ClassicMember(f"classic{at}", "classic", PARTITIONS, *rest) for at in range(3)),
             *(ConsumerMember(f"consumer{at}", "consumer", PARTITIONS, *rest) for at in range(3)),
