@@ -24,7 +24,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest
 
 WINDOW = 5
-"""As many batches as a partition remembers of a producer, and the most that a Java producer may have under way."""
+"""As many batches as a partition remembers of a producer. They count from the first that is not acknowledged on, also
+when later ones are: were more sent, it would be forgotten, and no more be known when it is sent again."""
 PAUSE_S = (0.01, 0.06)
 """Between two bursts of batches in a partition."""
 MAX_EPOCH = 0x7FFF
@@ -38,13 +39,16 @@ class Batch:
     sequence: int
     """The broker's number for it; begins anew with every epoch."""
     values: list[str]
+    was_sent: bool = False
     is_under_way: bool = False
+    is_settled: bool = False
+    """Acknowledged, or refused for good."""
     is_next: bool = False
     """When it was sent, all before it were acknowledged: who now misses one has lost it."""
 
 
 class Window:
-    """What is not acknowledged of one partition, in the order of the sequences."""
+    """The batches of one partition from the first that is not acknowledged on, in the order of the sequences."""
 
     def __init__(self, partition: int, producer_id: int, epoch: int) -> None:
         self.partition = partition
@@ -67,7 +71,16 @@ class Window:
         self.next_sequence += len(values)
 
     def unsent(self) -> list[Batch]:
-        return [batch for batch in self.batches if not batch.is_under_way]
+        return [batch for batch in self.batches if not batch.is_under_way and not batch.is_settled]
+
+    def has_under_way(self) -> bool:
+        return any(batch.is_under_way for batch in self.batches)
+
+    def settle(self, batch: Batch) -> None:
+        batch.is_settled = True
+        self.size = WINDOW
+        while self.batches and self.batches[0].is_settled:
+            self.batches.popleft()
 
     def rest(self) -> None:
         """What is to be sent again waits a moment."""
@@ -76,6 +89,7 @@ class Window:
     def begin_epoch(self, producer_id: int, epoch: int) -> None:
         """Everything is numbered anew (KIP-360); nothing may be under way."""
         self.producer_id, self.epoch, self.next_sequence, self.is_torn = producer_id, epoch, 0, False
+        self.batches = deque(self.unsent())
         for batch in self.batches:
             batch.sequence = self.next_sequence
             self.next_sequence += len(batch.values)
@@ -91,7 +105,7 @@ class Pipe:
 
     def send(self, window: Window, batch: Batch, request: ProduceRequest) -> None:
         number = self.wire.send_request(request, _VERSION)
-        batch.is_under_way = True
+        batch.is_under_way = batch.was_sent = True
         self.under_way.append((number, window, batch, time.monotonic() + TIMEOUT_S))
 
     def receive(self) -> tuple[Window, Batch, PartitionProduceResponse]:
@@ -151,7 +165,7 @@ class PipelinedProducer(Producer):
         """What is not under way. Behind one that could not be sent, none may leave."""
         if not window.unsent() or time.monotonic() < window.retries_at:
             return
-        if window.is_torn and (len(window.unsent()) < len(window.batches) or not self._begin_epoch(window)):
+        if window.is_torn and (window.has_under_way() or not self._begin_epoch(window)):
             return
         leader = self.leader(window.partition)
         if leader is None:
@@ -161,6 +175,9 @@ class PipelinedProducer(Producer):
             pipe = self._pipes.get(leader)
             if pipe is None:
                 pipe = self._pipes[leader] = Pipe(*self.addresses[leader])
+            again = sum(batch.was_sent for batch in window.unsent())
+            if again:
+                self.history.add("again", producer=self.name, partition=window.partition, batches=again, node=leader)
             for batch in window.unsent():
                 batch.is_next = batch is window.batches[0]
                 numbers = (window.producer_id, window.epoch, batch.sequence)
@@ -191,8 +208,7 @@ class PipelinedProducer(Producer):
         code = self.answered("produce", result.error_code, PRODUCE)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self.acknowledge(window.partition, result.base_offset if code is ErrorCode.NONE else -1, batch.values)
-            window.batches.remove(batch)
-            window.size = WINDOW
+            window.settle(batch)
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not batch.is_next:
             pass  # one before it was refused, and goes first
         elif code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
@@ -204,7 +220,7 @@ class PipelinedProducer(Producer):
             self.forget_leader(window.partition)
             window.rest()
         else:
-            window.batches.remove(batch)  # the application has been told; what follows has no predecessor any more
+            window.settle(batch)  # the application has been told; what follows has no predecessor any more
             window.is_torn = True
 
     def _break(self, node: int) -> None:

@@ -17,15 +17,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from py4j.java_gateway import JavaGateway
 from support.fault_clients import Client, Producer, Reader
 from support.fault_groups import Committer, Member
+from support.fault_java import KafkaJavaProducer
 from support.fault_kinds import Faults
 from support.fault_members import ClassicMember, ConsumerMember
 from support.fault_nodes import REPLICAS, FaultNodes
 from support.fault_pipeline import PipelinedProducer
 from support.fault_readers import EndWatcher, FollowerReader
 from support.history import History
-from support.namespaces import Namespaces, may_isolate
+from support.namespaces import Namespaces, why_not_isolated
 from support.processes import wait_until
 from support.replica_files import add_error_traces, add_replica, add_stored_offsets
 
@@ -40,12 +42,13 @@ SETTLE_S = 12.0
 
 
 class FaultRun:
-    def __init__(self, directory: Path, seed: int, network: Namespaces | None) -> None:
+    def __init__(self, directory: Path, seed: int, network: Namespaces | None, jvm: JavaGateway | None = None) -> None:
         self.rng = random.Random(seed)
         self.history = History(directory / "history.jsonl")
         self.nodes = FaultNodes(directory, TOPICS, network)
         self.faults = Faults(self.nodes, self.history, self.rng)
         self.clients: list[Client] = []
+        self.jvm = jvm
 
     def start(self) -> None:
         self.nodes.start()
@@ -64,6 +67,7 @@ class FaultRun:
             *(Producer(f"p{partition}", (partition,), *rest) for partition in every[::2]),
             *(PipelinedProducer(f"p{partition}", (partition,), *rest) for partition in every[1::2]),
             PipelinedProducer("shared", (0, PARTITIONS - 1), *rest),
+            *([KafkaJavaProducer("java", every, self.jvm, *rest)] if self.jvm is not None else []),
             Reader("reader", every, *rest),
             FollowerReader("near", every, *rest),
             EndWatcher("watcher", every, *rest),
@@ -167,10 +171,16 @@ class FaultRun:
         self.nodes.close()
 
 
-def run(directory: Path, seconds: float, seed: int) -> Path:
-    """The path of the history."""
-    with Namespaces((1, 2, 3)) if may_isolate() else contextlib.nullcontext() as network:
-        faults = FaultRun(directory, seed, network)
+def run(directory: Path, seconds: float, seed: int, jvm: JavaGateway | str) -> Path:
+    """The path of the history. `jvm` runs Kafka's own producer, or says why there is none."""
+    gateway = None if isinstance(jvm, str) else jvm
+    why_not = why_not_isolated()
+    with contextlib.nullcontext() if why_not else Namespaces((1, 2, 3)) as network:
+        faults = FaultRun(directory, seed, network, gateway)
+        if isinstance(jvm, str):
+            faults.history.add("left_out", what="Kafka's Java producer", why=jvm)
+        if why_not:
+            faults.history.add("left_out", what="faults of networks", why=why_not)
         try:
             faults.start()
             faults.run_faults(seconds)
@@ -182,11 +192,22 @@ def run(directory: Path, seconds: float, seed: int) -> Path:
 
 if __name__ == "__main__":
     from support.history_check import check
+    from support.jars import JarsUnavailable
+    from support.java import JavaNotFound
+    from support.jvm import Jvm, open_log
 
     length = float(sys.argv[1]) if len(sys.argv) > 1 else 600.0
     chosen = int(sys.argv[2]) if len(sys.argv) > 2 else int(time.time())
     home = Path(tempfile.mkdtemp(prefix="barnabas-faults-"))
     print(f"seed {chosen}, {length:.0f} s of faults, history in {home}", flush=True)
-    verdict = check(run(home, length, chosen))
+    with contextlib.ExitStack() as stack:
+        jvm: JavaGateway | str
+        try:
+            machine = Jvm(stack.enter_context(open_log(home)))
+            stack.callback(machine.close)
+            jvm = machine.gateway
+        except (JavaNotFound, JarsUnavailable) as missing:
+            jvm = str(missing)
+        verdict = check(run(home, length, chosen, jvm))
     print(verdict.report())
     sys.exit(0 if verdict.is_good else 1)

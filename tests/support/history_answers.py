@@ -34,6 +34,9 @@ class AnswerChecker:
         text = f"{event['client']} got {event['code']} for {event['request']}, which no client tries to get over"
         self._problem("refused", text)
 
+    def _on_again(self, number: int, event: dict[str, Any]) -> None:
+        self._counts["windows sent again"] += event["batches"] > 1
+
     def _on_gap(self, number: int, event: dict[str, Any]) -> None:
         """Nothing is ever deleted while a history is made, so a leader that expects another sequence than the next
         one has lost records, or has forgotten whose they are."""

@@ -6,6 +6,7 @@ Events, each with "ms" and "op"; "asked" is the number of events before the one 
   send     producer, partition, seq, values      records are handed over; seq of the first, per producer and partition
   ack      producer, partition, offset, values   they were acknowledged with acks=all, the first at offset; offset -1:
                                                  they are stored, it was not said where
+  again    producer, partition, batches, node    so many batches of unknown outcome, or refused, were sent again at once
   gap      producer, partition, seq, code, node  a batch was refused because one before it is missing, and none is
   read     consumer, partition, offset, values, group?, from_follower?   a consumer got them; the first read of a
                                                  consumer outside a group is at offset 0
@@ -17,6 +18,7 @@ Events, each with "ms" and "op"; "asked" is the number of events before the one 
   fetched  group, member, partition, offset, asked   the group's offset was asked for, and this was the answer
   left, vanished   group, member                 a member's end, by its own will
   fault    kind, nodes, unsettled                something is broken; unsettled: something else still was
+  left_out what, why                             something this history should have had, and could not
   healed                                         the cause of the last fault is gone
   replica  node, topic, partition, start, end, high_watermark, digest, values   a replica in the end: records from
                                                  start on, the digest of its bytes below high_watermark; the values of
@@ -49,6 +51,7 @@ SHOWN = (
     "lost",
     "duplicated",
     "reordered",
+    "windows sent again",
     "overtaken",
     "gaps",
     "vanished",
@@ -77,6 +80,8 @@ class Verdict:
     problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
+    left_out: list[str] = field(default_factory=list)
+    """Weakens what the rest says, and so belongs beside it."""
     longest_pause_ms: int = 0
     """Without an acknowledgement in some partition, while min.insync.replicas were there or coming back."""
     longest_total_pause_ms: int = 0
@@ -98,6 +103,7 @@ class Verdict:
             f"{'longest unavailability':<24}{self.longest_pause_ms} ms between two acknowledgements in a partition, "
             f"{self.longest_total_pause_ms} ms around faults of two or all nodes"
         )
+        lines += [f"{'left out':<24}{what}" for what in self.left_out]
         return "\n".join([*lines, *(f"PROBLEM: {problem}" for problem in self.problems[:20])])
 
 
@@ -185,6 +191,9 @@ class Checker:
         fault, self._fault = self._fault, None
         if fault is not None and (len(fault["nodes"]) >= MIN_ISR_LOST or fault.get("unsettled")):
             self._below_min_isr.append((fault["ms"], event["ms"]))
+
+    def _on_left_out(self, event: dict[str, Any]) -> None:
+        self.verdict.left_out.append(f"{event['what']}: {event['why']}")
 
     def _on_trace(self, event: dict[str, Any]) -> None:
         self.verdict.problem("error traces", f"node {event['node']}: {event['text']}")
