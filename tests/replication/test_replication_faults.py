@@ -35,6 +35,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, jvm: JavaGateway) -> None:
     print(f"\nseed {SEED}, {SECONDS:.0f} s of faults\n{verdict.report()}")
     assert verdict.is_good, verdict.report()
     assert verdict.counts["acknowledged"] > 500
+    assert verdict.acknowledged["java"] > 500
     assert verdict.counts["commits"] > 50
     assert verdict.counts["assignments"] > 10
     assert verdict.counts["windows sent again"] > 10

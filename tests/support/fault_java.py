@@ -19,6 +19,8 @@ from support.java_clients import JavaProducer
 DELIVERY_TIMEOUT_MS = 3_600_000
 """Longer than any run: whatever is broken, it is mended before."""
 BURST = 12
+BATCH_BYTES = "100"
+"""One or two records: a burst to one partition is as many batches, of which the producer has five under way."""
 MOST_UNDER_WAY = 100
 """Records, in batches as the producer makes them."""
 PAUSE_S = (0.02, 0.08)
@@ -26,7 +28,7 @@ END_S = 20.0
 
 
 class KafkaJavaProducer(Producer):
-    """Idempotent, acks=all, and otherwise as it comes, but for shorter time-outs and the long delivery."""
+    """Idempotent, acks=all, five requests under way; small batches, shorter time-outs and the long delivery."""
 
     def __init__(self, name: str, partitions: Sequence[int], gateway: JavaGateway, *rest: Any) -> None:
         super().__init__(name, partitions, *rest)
@@ -42,11 +44,11 @@ class KafkaJavaProducer(Producer):
             delivery_timeout_ms=str(DELIVERY_TIMEOUT_MS),
             max_block_ms=str(DELIVERY_TIMEOUT_MS),
             request_timeout_ms="3000",
+            batch_size=BATCH_BYTES,
         )
         try:
             while not self.stopping.is_set():
-                for _ in range(self.rng.randint(1, min(BURST, MOST_UNDER_WAY - len(self._under_way) + 1))):
-                    self._send(producer, self.rng.choice(self.partitions))
+                self._send_burst(producer)
                 self._take_answers()
                 self.stopping.wait(self.rng.uniform(*PAUSE_S))
             end = time.monotonic() + END_S
@@ -57,17 +59,17 @@ class KafkaJavaProducer(Producer):
         finally:
             producer.close()
 
-    def _send(self, producer: JavaProducer, partition: int) -> None:
-        if len(self._under_way) >= MOST_UNDER_WAY:
-            return
-        number = self._numbers[partition]
-        self._numbers[partition] += 1
-        value = f"{self.name}-{partition}-{number}"
-        self.history.add("send", producer=self.name, partition=partition, seq=number, values=[value])
-        self._under_way.append((partition, value, producer.send(self.topic, partition, value)))
+    def _send_burst(self, producer: JavaProducer) -> None:
+        partition = self.rng.choice(self.partitions)
+        for _ in range(min(self.rng.randint(1, BURST), MOST_UNDER_WAY - len(self._under_way))):
+            number = self._numbers[partition]
+            self._numbers[partition] += 1
+            value = f"{self.name}-{partition}-{number}"
+            self.history.add("send", producer=self.name, partition=partition, seq=number, values=[value])
+            self._under_way.append((partition, value, producer.send(self.topic, partition, value)))
 
     def _take_answers(self) -> None:
-        """In the order in which they were sent: those of one partition come in that order."""
+        """In the order in which they were sent, which is that of the answers in each partition."""
         while self._under_way and self._under_way[0][2].isDone():
             partition, value, future = self._under_way.popleft()
             try:

@@ -31,7 +31,7 @@ class AnswerChecker:
             take(number, event)
 
     def _on_refused(self, number: int, event: dict[str, Any]) -> None:
-        text = f"{event['client']} got {event['code']} for {event['request']}, which no client tries to get over"
+        text = f"{event['client']}: {event['code']} for {event['request']} would reach the application"
         self._problem("refused", text)
 
     def _on_again(self, number: int, event: dict[str, Any]) -> None:

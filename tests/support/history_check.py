@@ -80,6 +80,8 @@ class Verdict:
     problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
+    acknowledged: Counter[str] = field(default_factory=Counter)
+    """Records by producer: each has had its part."""
     left_out: list[str] = field(default_factory=list)
     """Weakens what the rest says, and so belongs beside it."""
     longest_pause_ms: int = 0
@@ -153,6 +155,7 @@ class Checker:
 
     def _on_ack(self, event: dict[str, Any]) -> None:
         self.verdict.counts["acknowledged"] += len(event["values"])
+        self.verdict.acknowledged[event["producer"]] += len(event["values"])
         self._ack_times[event["partition"]].append(event["ms"])
         if event["offset"] != NOWHERE:
             self._note(self._acknowledged, event, "acknowledged")
