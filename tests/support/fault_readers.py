@@ -81,6 +81,7 @@ class EndWatcher(Client):
     def _ask_end(self, partition: int) -> None:
         leader = self.leader(partition)
         if leader is None:
+            self.pause()
             return
         asked = self.history.count
         wanted = ListOffsetsPartition(
@@ -98,5 +99,6 @@ class EndWatcher(Client):
         (found,) = answer.topics[0].partitions
         if self.answered("list offsets", found.error_code, RETRIABLE):
             self.forget_leader(partition)
+            self.pause()
         else:
             self.history.add("latest", client=self.name, partition=partition, offset=found.offset, asked=asked)
