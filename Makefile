@@ -8,7 +8,7 @@ CONFIG ?= config/server.properties
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run cluster test soak lint bench bench-quick clean distclean java jars iproute2
+.PHONY: help setup setup-test run cluster test soak soak-faults soak-sim lint bench bench-quick clean distclean java jars iproute2
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -26,10 +26,19 @@ cluster: $(STAMPS)/run ## start three nodes on ports 9092, 9102 and 9112; Ctrl-C
 test: $(STAMPS)/test lint java jars iproute2 ## lint, then all tests (in WORKERS=2 processes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-soak: $(STAMPS)/test java jars iproute2 ## 100,000 simulated histories of the quorum (SEEDS=n), 20,000 of replication, ten minutes of faults
-	cd tests && ../$(BIN)/python -m support.raft_soak $(SEEDS)
-	BARNABAS_REPLICATION_SEEDS=20000 $(BIN)/python -m pytest -s tests/sim/test_sim_replication.py
-	cd tests && ../$(BIN)/python -m support.fault_run $(FAULT_SECONDS)
+soak: ## ten minutes of faults on real nodes, then soak-sim
+	$(MAKE) soak-faults
+	$(MAKE) soak-sim
+
+soak-faults: $(STAMPS)/test java jars iproute2 ## ... the faults alone (FAULT_SECONDS=600, FAULT_SEED=n); ends with counts and problems
+	cd tests && ../$(BIN)/python -m support.fault_run $(or $(FAULT_SECONDS),600) $(FAULT_SEED)
+
+soak-sim: $(STAMPS)/test ## 100,000 simulated histories of the quorum (SEEDS=n), 20,000 of replication (REPLICATION_SEEDS=n); FIRST_SEED=n
+	@first=$${FIRST_SEED:-$$($(BIN)/python -c 'import secrets; print(10**6 + secrets.randbelow(10**12))')}; \
+	echo "first seed $$first; again: make soak-sim FIRST_SEED=$$first"; \
+	(cd tests && ../$(BIN)/python -m support.raft_soak $(or $(SEEDS),100000) $$first) && \
+	BARNABAS_REPLICATION_SEEDS=$(or $(REPLICATION_SEEDS),20000) BARNABAS_REPLICATION_FIRST_SEED=$$first \
+	  $(BIN)/python -m pytest -s tests/sim/test_sim_replication.py
 
 lint: $(STAMPS)/test ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .

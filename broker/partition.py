@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Protocol
 
+from broker.clock import now_ms as wall_clock_ms
 from broker.replication.cluster import ClusterView
 from broker.replication.commits import CommitQueue, OnCommitted
 from broker.replication.leader import IsrChange, IsrResult, LeaderState, StaleBrokerEpoch, UnknownReplica
@@ -12,6 +14,7 @@ from broker.replication.throttle import ReplicationQuota
 from controller.image import PartitionImage
 from protocol.errors import ApiError, ErrorCode
 from protocol.uuids import Uuid
+from storage.errors import StorageError
 from storage.log import Log
 from storage.results import AppendOrigin, AppendResult
 
@@ -42,6 +45,7 @@ class Partition:
         "_cluster",
         "_commits",
         "_deletions",
+        "_syncing",
         "commits_at_once",
         "follower_quota",
         "image",
@@ -80,6 +84,8 @@ class Partition:
         self._cluster = cluster
         self._commits = CommitQueue()
         self._deletions = CommitQueue()
+        self._syncing: asyncio.Task[None] | None = None
+        """`flush.messages` is due: until it is done nothing is committed that this broker's disk does not have."""
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -183,7 +189,8 @@ class Partition:
         result = log.append_as_leader(records, leader_epoch=image.leader_epoch, now_ms=now_ms, origin=origin)
         if result.duplicate:
             return result
-        if self.commits_at_once:
+        must_sync = log.rules.flushes and self._must_sync(now_ms)
+        if self.commits_at_once and not must_sync:
             log.advance_high_watermark(log.log_end_offset)
             if self.waiters:
                 size = len(records)
@@ -194,6 +201,24 @@ class Partition:
                 waiter.on_append(self, len(records))
             self._maybe_commit()
         return result
+
+    def _must_sync(self, now_ms: int) -> bool:
+        """Whether what was appended may not be shown yet. Then it is on its way to the disk, whoever waits for it."""
+        if self._syncing is None and self.log.needs_flush(now_ms):
+            self._syncing = asyncio.get_running_loop().create_task(self._sync_then_commit(), name=f"sync of {self}")
+        return self._syncing is not None
+
+    async def _sync_then_commit(self) -> None:
+        try:
+            while self.log.needs_flush(wall_clock_ms()):
+                await self.log.flush()
+                self._maybe_commit()
+        except StorageError as error:
+            log_.error("%s: %s", self, error)
+            self._commits.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+            return  # its directory is offline, and the partition with it: nothing is committed any more
+        self._syncing = None
+        self._maybe_commit()
 
     def _check_min_isr(self, leadership: LeaderState) -> None:
         needed = leadership.effective_min_isr(self.log.config.min_insync_replicas)
@@ -211,6 +236,8 @@ class Partition:
             on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif self.log.high_watermark >= end_offset:
             on_committed(self._commit_outcome())
+        elif not self.log.log_dir.online:
+            on_committed(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             self._commits.add(end_offset, on_committed)
 
@@ -224,9 +251,11 @@ class Partition:
         return ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def _maybe_commit(self) -> None:
-        """Advances the high watermark as far as the in-sync replicas allow."""
+        """As leader: advances the high watermark as far as the in-sync replicas allow."""
         log, leadership = self.log, self.leadership
-        end = log.log_end_offset
+        end = log.log_end_offset if self._syncing is None else log.recovery_point
+        if leadership is None and not self.commits_at_once:
+            return
         if leadership is not None:
             cluster = self._cluster_or_raise()
             end = leadership.committed_offset(cluster.clock(), end, cluster.eligible, log.config.min_insync_replicas)

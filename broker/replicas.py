@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from broker.partition import Partition
 from broker.replication.cluster import ClusterView
@@ -24,6 +25,9 @@ from storage.log_names import MAX_NAME, future_name
 log = logging.getLogger("broker.replicas")
 
 _NO_DIRECTORY = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING)
+
+RETRY_S = 1.0
+"""Until a log that could not be created is tried again: space on a full disk is freed by people or by retention."""
 
 
 class ReplicaManager:
@@ -47,6 +51,12 @@ class ReplicaManager:
         self._assign = assign
         self.mover = ReplicaMover(config, logs, assign)
         self._image: MetadataImage | None = None
+        self._missing: set[tuple[str, int]] = set()
+        """Replicas whose log could not be created in a directory that is online."""
+        self._retried: set[tuple[str, int]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self.on_late: Callable[[str, int], None] = lambda topic, index: None
+        """Told of a partition that is here at last: the image that brought it was handed on before."""
 
     @property
     def _cluster(self) -> ClusterView | None:
@@ -194,7 +204,35 @@ class ReplicaManager:
                 if image.directory_of(self.node_id) != directory_id and not self.mover.may_be_assigned(partition):
                     self._assign((topic.topic_id, index), directory_id)
             except StorageError as error:
-                log.error("partition %s-%d is offline: %s", topic.name, index, error)
+                self._on_not_opened((topic.name, index), error)
+
+    def _on_not_opened(self, key: tuple[str, int], error: StorageError) -> None:
+        if key not in self._missing and key not in self._retried:
+            log.error("partition %s-%d is offline: %s", *key, error)
+        directory = None if error.directory is None else self.logs.directory_at(error.directory)
+        if directory is not None and directory.online:  # otherwise a restart brings it back
+            self._missing.add(key)
+            if self._retry is None:
+                self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._open_missing)
+
+    def _open_missing(self) -> None:
+        assert self._image is not None
+        self._retry = None
+        self._retried, self._missing = self._missing, set()
+        for name in {name for name, _ in self._retried}:
+            topic = self._image.topics_by_name.get(name)
+            if topic is not None:
+                self._apply_topic(topic)
+        opened, self._retried = self._retried - self._missing, set()
+        for key in sorted(opened & self._by_name.keys()):
+            log.info("partition %s-%d is here now", *key)
+            self.on_late(*key)
+
+    async def stop(self) -> None:
+        """Nothing is copied or created after this."""
+        if self._retry is not None:
+            self._retry.cancel()
+        await self.mover.stop()
 
     def _open(self, topic: TopicImage, index: int, image: PartitionImage) -> Partition:
         found = self.logs.get(topic.name, index)

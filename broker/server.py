@@ -181,6 +181,7 @@ class Broker:
         self._replication.start(self.replicas)
         self.logs.on_directory_failure = self._on_directory_failure
         self.groups = GroupService(self.config, self.node_id, self.replicas, self.image)
+        self.replicas.on_late = self.groups.on_partition
         self._started.append("groups")
         controller.subscribe(self._on_image)
         for server in self._broker_servers:
@@ -297,7 +298,7 @@ class Broker:
             await self._assignment.stop()
         if "groups" in self._started:
             await self.groups.shutdown()
-            await self.replicas.mover.stop()
+            await self.replicas.stop()
         if self._replication is not None:
             await self._replication.stop()
         if "lifecycle" in self._started:

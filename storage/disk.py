@@ -7,10 +7,14 @@ callers decide what that means for a log.
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors that pass when space is freed."""
 
 
 class Disk:

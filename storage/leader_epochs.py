@@ -134,6 +134,20 @@ class LeaderEpochCache:
         self._replace([*entries[:keep], new])
         return True
 
+    def on_recovered(self, epoch: int, offset: int) -> None:
+        """A batch of `epoch` begins at `offset`; the batches behind it will be told of, too. Entries that say
+        otherwise are from before a truncation that the file had not heard of: the batches are the truth.
+        """
+        entries = self._entries
+        at = bisect_right(entries, offset, key=_start_of)
+        if not at or entries[at - 1].epoch != epoch:
+            keep = at
+            while keep and (entries[keep - 1].epoch > epoch or entries[keep - 1].start_offset == offset):
+                keep -= 1
+            kept = entries[:keep]
+            is_known = bool(kept) and kept[-1].epoch == epoch
+            self._replace(kept if is_known else [*kept, EpochEntry(epoch, offset)])
+
     def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> EpochEndOffset:
         """Where the largest epoch at or below the requested one ended: where the next began, or at the log
         end.

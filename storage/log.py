@@ -326,8 +326,13 @@ class Log:
             raise self.log_dir.fail(error, f"truncating {self.name}") from error
         self.leader_epochs.truncate_from_end(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
-        rebuild_producer_state(self.producers, self.segments, self.log_start_offset, offset, self.clock())
-        self._set_end_after_truncation(offset, fully=False)
+        self._set_end_after_truncation(offset)
+        try:
+            rebuild_producer_state(self.producers, self.segments, self.log_start_offset, offset, self.clock())
+        except OSError as error:  # producers would be judged by what was cut off
+            raise self.log_dir.fail(error, f"reading {self.name} after it was truncated") from error
+        if self.on_truncated is not None:
+            self.on_truncated(offset, False)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -338,19 +343,18 @@ class Log:
             for segment in list(self.segments):
                 self._delete_segment(segment)
             self.segments.add(self._create_segment(offset, self.clock()))
+            self.producers.truncate_fully_and_start_at(offset)
         except OSError as error:
             raise self.log_dir.fail(error, f"truncating {self.name}") from error
         self.leader_epochs.clear()
-        self.producers.truncate_fully_and_start_at(offset)
         self.log_start_offset = offset
-        self._set_end_after_truncation(offset, fully=True)
+        self._set_end_after_truncation(offset)
+        if self.on_truncated is not None:
+            self.on_truncated(offset, True)
 
-    def _set_end_after_truncation(self, offset: int, *, fully: bool) -> None:
+    def _set_end_after_truncation(self, offset: int) -> None:
         self.log_end_offset = offset
         self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
-        self.producers.update_map_end_offset(offset)
-        if self.on_truncated is not None:
-            self.on_truncated(offset, fully)
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Apply retention by start offset, size and time. Returns the number of segments removed.

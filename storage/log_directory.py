@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import logging
@@ -19,13 +18,11 @@ from storage.checkpoints import (
     CorruptCheckpoint,
     OffsetCheckpointFile,
 )
-from storage.disk import DISK, Disk
+from storage.disk import DISK, DISK_FULL, Disk
 from storage.errors import StorageError
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})  # passes when space is freed; the old file is still there
 
 _log = logging.getLogger(__name__)
 
@@ -149,7 +146,7 @@ class LogDirectory:
         try:
             file.write(offsets)
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in DISK_FULL:  # the old file is still there
                 _log.error("Cannot write %s: %s", file.path, error)
                 raise StorageError(f"writing {file.path} failed: {error}", self.path) from error
             raise self.fail(error, f"writing {file.path}") from error

@@ -42,7 +42,6 @@ class LogManager:
         self.directories: list[LogDirectory] = []
         self.deletions = DelayedDeletions(disk)
         self.on_directory_failure: Callable[[LogDirectory], None] | None = None
-        self.previous_broker_epoch = -1
         self._disk = disk
         self._logs: dict[tuple[str, int], Log] = {}
         self._futures: dict[tuple[str, int], Log] = {}
@@ -65,9 +64,13 @@ class LogManager:
             raise
 
     def read_previous_broker_epoch(self) -> int:
-        """The broker epoch of the last run if it ended cleanly, -1 otherwise."""
-        found = [directory.read_clean_shutdown() for directory in self.directories if directory.online]
-        return max((epoch for clean, epoch in found if clean), default=-1)
+        """The broker epoch of the last run if it ended cleanly in every directory, -1 otherwise: one that is missing,
+        or was left in another way, may have lost records that only this broker had acknowledged."""
+        if not all(directory.online for directory in self.directories):
+            return -1
+        found = {directory.read_clean_shutdown() for directory in self.directories}
+        clean, epoch = found.pop()
+        return epoch if clean and not found else -1
 
     async def start(
         self, topic_configs: Callable[[str], LogConfig], assigned: AssignedDirectory = lambda topic, partition: None
@@ -149,9 +152,7 @@ class LogManager:
         )
 
     def _find_logs(self, directory: LogDirectory) -> list[FoundLog]:
-        clean, epoch = directory.take_clean_shutdown()
-        if clean:
-            self.previous_broker_epoch = max(self.previous_broker_epoch, epoch)
+        clean, _ = directory.take_clean_shutdown()
         due_ms = self.clock() + self.config.log_segment_delete_delay_ms
         return find_logs(directory, clean=clean, on_deleted=lambda path: self.deletions.add(due_ms, [path]))
 

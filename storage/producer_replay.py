@@ -6,7 +6,7 @@ import logging
 
 from protocol.errors import DecodeError
 from protocol.records import BatchHeader
-from storage.disk import Buffer
+from storage.disk import DISK_FULL, Buffer
 from storage.producer_state import CompletedTxn, EndTxnMarker, ProducerStateManager, read_end_txn_marker
 from storage.results import AppendOrigin
 from storage.segment import Segment
@@ -76,14 +76,24 @@ def rebuild_producer_state(
         if segment is None:
             segment = segments.first
         if segment.base_offset in snapshot_at and segment.base_offset == start:
-            producers.take_snapshot(sync=False)
+            _take_snapshot(producers)
         _replay_segment(producers, segment, max(start, log_start_offset), end_offset)
         following = segments.after(segment)
         if following is None:
             break
         producers.update_map_end_offset(max(producers.map_end_offset, following.base_offset))
     producers.update_map_end_offset(end_offset)
-    producers.take_snapshot(sync=False)
+    _take_snapshot(producers)
+
+
+def _take_snapshot(producers: ProducerStateManager) -> None:
+    """It saves reading the next time, and a full disk costs no more than that."""
+    try:
+        producers.take_snapshot(sync=False)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        _log.warning("No room for a snapshot of the producers: %s", error)
 
 
 def _replay_segment(producers: ProducerStateManager, segment: Segment, start: int, end_offset: int) -> None:

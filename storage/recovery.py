@@ -200,8 +200,7 @@ class LogLoader:
         """
         before = segment.size
         segment.begin_rebuild(self._config)
-        producers, epochs = self._producers, self._leader_epochs
-        latest_epoch = epochs.latest_epoch
+        producers = self._producers
         valid = 0
         reason = "a torn batch"
         try:
@@ -209,10 +208,8 @@ class LogLoader:
                 if limit is not None and header.last_offset >= limit:
                     raise CorruptLog(f"offset {header.last_offset} belongs to the segment that starts at {limit}")
                 segment.index_rebuilt_batch(position, header)
-                epoch = header.partition_leader_epoch
-                if epoch >= 0 and (latest_epoch is None or epoch > latest_epoch):
-                    epochs.assign(epoch, header.base_offset)
-                    latest_epoch = epoch
+                if header.partition_leader_epoch >= 0:
+                    self._leader_epochs.on_recovered(header.partition_leader_epoch, header.base_offset)
                 aborted = replay_batch(producers, header, marker_of(header, batch))
                 if aborted is not None:
                     segment.txn_index.append(aborted)

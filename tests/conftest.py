@@ -11,6 +11,7 @@ from py4j.java_gateway import JavaGateway
 from support.anchor import AnchorKafka
 from support.broker_process import BrokerProcess
 from support.jvm import Jvm, open_log
+from support.report import pytest_terminal_summary, report  # noqa: F401 - a hook and a fixture
 from support.tools import StockTools
 
 settings.register_profile("unhurried", deadline=None)  # a busy machine is no failure

@@ -151,6 +151,12 @@ class GroupService:
             if not shard.closed:
                 shard.on_image(image, delta)
 
+    def on_partition(self, topic: str, index: int) -> None:
+        """A partition of this broker is here later than the metadata that told of it."""
+        image = self._image.partition(topic, index)
+        if topic == OFFSETS_TOPIC and image is not None and not self._stopped:
+            self._apply(index, image)
+
     def on_config(self, config: BrokerConfig) -> None:
         self._config = config
         settings = GroupConfig.from_broker(config)

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from broker.clock import now_ms as wall_clock_ms
 from broker.network.client import CallFailed
 from broker.replication.cluster import monotonic_ms
 from broker.replication.fetch_session import FetchSessionClient
@@ -104,7 +105,6 @@ class LeaderFetcher:
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"fetcher {fetcher_id} of broker {leader}"
         )
-        self._task.add_done_callback(self._on_done)
 
     def __len__(self) -> int:
         return len(self.followed)
@@ -139,26 +139,30 @@ class LeaderFetcher:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            log.error("The fetcher of broker %d failed", self.leader, exc_info=task.exception())
-
     # --- the loop
 
     async def _run(self) -> None:
         while True:
-            self._wake.clear()
-            now = monotonic_ms()
-            asking = [one for one in self.followed.values() if one.state.wants_offsets(now)]
-            if asking:
-                await self._ask_offsets(asking)
-                continue
-            wanted = {key: one for key, one in self.followed.items() if one.state.wants_fetch(now)}
-            allowed_at_ms = self._leave_out_throttled(wanted, now)
-            if wanted:
-                await self._fetch(wanted, None if allowed_at_ms is None else allowed_at_ms - now)
-            else:
-                await self._wait(now, allowed_at_ms)
+            try:
+                await self._round()
+            except Exception:  # a fetcher that ends leaves all its partitions behind for good
+                log.exception("Fetching from broker %d failed; it goes on", self.leader)
+                self._session.reset()
+                await asyncio.sleep(self._fetchers.backoff_ms / 1000)
+
+    async def _round(self) -> None:
+        self._wake.clear()
+        now = monotonic_ms()
+        asking = [one for one in self.followed.values() if one.state.wants_offsets(now)]
+        if asking:
+            await self._ask_offsets(asking)
+            return
+        wanted = {key: one for key, one in self.followed.items() if one.state.wants_fetch(now)}
+        allowed_at_ms = self._leave_out_throttled(wanted, now)
+        if wanted:
+            await self._fetch(wanted, None if allowed_at_ms is None else allowed_at_ms - now)
+        else:
+            await self._wait(now, allowed_at_ms)
 
     def _leave_out_throttled(self, wanted: dict[Key, Followed], now_ms: int) -> int | None:
         """When those that were left out may be fetched again; None if there are none."""
@@ -210,6 +214,7 @@ class LeaderFetcher:
             if code not in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
                 self._on_unreachable(wanted.values(), f"it refused the fetch with {code.name}")
             return
+        served: list[Followed] = []
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
@@ -219,6 +224,19 @@ class LeaderFetcher:
                     self._on_answer(followed, positions[key].offset, data)
                     if data.records and self.followed.get(key) is followed:
                         self.followed[key] = self.followed.pop(key)
+                        served.append(followed)
+        await self._sync(served)
+
+    async def _sync(self, served: list[Followed]) -> None:
+        """Where `flush.messages` asks for it: the next fetch tells the leader what is here, so it has to be durable."""
+        logs = [one.partition.log for one in served if one.partition.log.rules.flushes]
+        due = [one.flush() for one in logs if one.needs_flush(wall_clock_ms())]
+        if due:
+            for outcome in await asyncio.gather(*due, return_exceptions=True):
+                if isinstance(outcome, StorageError):  # its directory is offline, and the partition with it
+                    log.error("%s", outcome)
+                elif outcome is not None:
+                    raise outcome
 
     def _on_answer(self, followed: Followed, asked_offset: int, data: PartitionData) -> None:
         state, position = followed.state, position_of(followed.partition.log)
@@ -265,6 +283,9 @@ class LeaderFetcher:
         except (ApiError, UnexpectedAppendOffset, OffsetOutOfRange) as error:
             state.delay(monotonic_ms(), "")
             log.error("%s: what broker %d sent cannot be appended: %s", partition, self.leader, error)
+        except Exception:  # the other partitions go on
+            state.delay(monotonic_ms(), "")
+            log.exception("%s: the answer of broker %d could not be carried out", partition, self.leader)
 
     def _append(self, followed: Followed, step: Append, records: bytes | memoryview | None) -> None:
         partition, state = followed

@@ -111,7 +111,7 @@ class ReplicaFetchers:
         self.remove(partition)
         if image is None or leader < 0 or leader == self.node_id:
             return
-        state = self._states[key] = FollowerState(leader, image.leader_epoch, self._config.replica_fetch_backoff_ms)
+        state = self._states[key] = FollowerState(leader, image.leader_epoch, self.backoff_ms)
         self._fetcher(leader, self._fetcher_id(partition)).add(partition, state)
 
     def remove(self, partition: Partition) -> None:
@@ -122,6 +122,10 @@ class ReplicaFetchers:
         fetcher = self._fetchers[state.leader, self._fetcher_id(partition)]
         fetcher.remove(key)
         self._maybe_end(fetcher)
+
+    @property
+    def backoff_ms(self) -> int:
+        return self._config.replica_fetch_backoff_ms
 
     async def call(self, leader: int, fetcher_id: int, request: Message) -> Message:
         """Each fetcher has a connection of its own: answers come in order, and one that waits would hold up others."""

@@ -88,11 +88,14 @@ class Follower:
         self._last_fetch_ms = now_ms
         self._last_fetch_leader_end = max(leader_end_offset, self._last_fetch_leader_end)
 
-    def on_new_leader_epoch(self, now_ms: int, leader_end_offset: int, in_sync: bool) -> None:
-        """This broker leads on in a new epoch: what is known of the follower stays, its time to catch up starts anew.
+    def on_new_leader_epoch(self, now_ms: int, leader_end_offset: int, in_sync: bool, has_led_on: bool) -> None:
+        """This broker leads in a new epoch: the follower's time to catch up starts anew. Where it was is still known
+        if this broker `has_led_on`; if another led in between, the follower may have truncated its log for that one.
 
         A follower outside the ISR must prove itself: it is as if it had never been level.
         """
+        if not has_led_on:
+            self.log_end_offset = UNKNOWN_OFFSET
         self.last_caught_up_ms = now_ms if in_sync else NEVER
         self._last_fetch_ms = now_ms if in_sync else NEVER
         self._last_fetch_leader_end = leader_end_offset
@@ -161,6 +164,8 @@ class LeaderState:
         if leader_epoch == self.leader_epoch and partition_epoch < self.partition_epoch:
             return False
         is_new_epoch = leader_epoch != self.leader_epoch
+        # Several changes of the metadata may come as one, and another leader's time may be hidden between two of ours.
+        has_led_on = leader_epoch == self.leader_epoch + 1
         wanted = [replica for replica in replicas if replica != self._node_id]
         self._followers = {replica: self._followers.get(replica) or Follower(replica) for replica in wanted}
         if is_new_epoch or partition_epoch != self.partition_epoch:
@@ -169,7 +174,7 @@ class LeaderState:
             self.leader_epoch = leader_epoch
             self.epoch_start_offset = log_end_offset
             for follower in self._followers.values():
-                follower.on_new_leader_epoch(now_ms, log_end_offset, follower.broker_id in self.isr)
+                follower.on_new_leader_epoch(now_ms, log_end_offset, follower.broker_id in self.isr, has_led_on)
         return True
 
     def on_result(self, asked: IsrChange, result: IsrResult) -> bool:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from support.processes import wait_until
 from support.quorum_cluster import QuorumCluster, combined
+from support.report import Report
 from support.spark import read_topic
 from support.spark_topics import BASE_MS, Lab
 
@@ -81,7 +82,9 @@ def read_by(query: StreamingQuery) -> int:
     return 0 if last is None else sum(json.loads(last.sources[0].endOffset or "{}").get(SOURCE, {}).values())
 
 
-def test_queries_run_through_the_loss_of_leaders(spark: SparkSession, cluster: QuorumCluster, tmp_path: Path) -> None:
+def test_queries_run_through_the_loss_of_leaders(
+    spark: SparkSession, cluster: QuorumCluster, tmp_path: Path, report: Report
+) -> None:
     """One query writes files, one another replicated topic, as an idempotent producer with acks=all. Twice the broker
     that leads partition 0 is killed with -9 and comes back; with local[2] a task that fails once would end its query,
     so what the sink wrote it wrote once.
@@ -136,3 +139,4 @@ def test_queries_run_through_the_loss_of_leaders(spark: SparkSession, cluster: Q
     assert sorted(row.n for row in written) == list(range(count))
     assert len({(row.partition, row.offset) for row in written}) == count
     assert sorted(int(record.value or b"") for record in read_topic(cluster.bootstrap, TARGET)) == list(range(count))
+    report(f"{count} records through both queries, though leaders {victims} were killed")

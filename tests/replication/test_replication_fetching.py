@@ -6,6 +6,7 @@ Nobody starves: not behind a partition that is far behind, not behind one that i
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -148,6 +149,50 @@ async def pairs(tmp_path: Path) -> AsyncIterator[Callable[..., Pair]]:
         await pair.fetchers.stop()
 
 
+# --- a fetcher never ends by itself
+
+
+async def test_a_partition_whose_step_fails_does_not_stop_the_others(
+    pairs: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something unforeseen in one partition's log once ended the fetcher, and with it all that it fetched."""
+    pair = pairs(2, replica_fetch_backoff_ms="20")
+    broken = pair._follows[0].log
+    appending = Log.append_as_follower
+
+    def unforeseen(log: Log, records: memoryview) -> object:
+        if log is broken:
+            raise OSError(errno.EIO, "unforeseen")
+        return appending(log, records)
+
+    monkeypatch.setattr(Log, "append_as_follower", unforeseen)
+    for index in (0, 1):
+        pair.append(index, 3)
+    pair.follow()
+    await pair.until(lambda: pair.lag(1) == 0)
+    assert pair.lag(0) == 3
+    monkeypatch.undo()
+    await pair.until(lambda: pair.lag(0) == 0)
+
+
+async def test_a_fetcher_survives_an_answer_that_makes_no_sense(
+    pairs: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = pairs(1, replica_fetch_backoff_ms="20")
+    pair.append(0, 3)
+    asked = []
+
+    async def nonsense(self: Pair, *address: object, **options: object) -> str:
+        asked.append(address)
+        return "nonsense"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Pair, "call", nonsense)
+        pair.follow()
+        await pair.until(lambda: len(asked) > 2)
+    await pair.until(lambda: pair.lag(0) == 0)
+
+
 # --- everyone gets a turn
 
 
@@ -164,6 +209,30 @@ async def test_a_partition_far_behind_does_not_starve_the_others(pairs: Callable
     assert Counter(pair.served[:9]) == {0: 3, 1: 3, 2: 3}
     await pair.until(lambda: pair.lag(0) == 0)
     assert Counter(pair.served) == {0: 30, 1: 3, 2: 3}
+
+
+# --- flush.messages
+
+
+async def test_a_follower_has_synced_what_its_next_fetch_acknowledges(
+    pairs: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = pairs(1)
+    followed = pair._follows[0].log
+    followed.update_config(log_config(flush_messages=1))
+    durable: list[bool] = []
+    asking = Pair.call
+
+    async def noting(self: Pair, *address: Any, **options: Any) -> FetchResponse:
+        durable.append(followed.recovery_point == followed.log_end_offset)
+        return await asking(self, *address, **options)
+
+    monkeypatch.setattr(Pair, "call", noting)
+    pair.append(0, 3)
+    pair.follow()
+    await pair.until(lambda: pair.lag(0) == 0)
+    await pair.rounds(1)
+    assert len(durable) >= 4 and all(durable)
 
 
 # --- throttled followers

@@ -205,6 +205,20 @@ def test_in_a_new_epoch_members_have_their_time_again() -> None:
     assert change.broker_ids == (1,)
 
 
+def test_what_followers_had_before_another_led_counts_no_more() -> None:
+    """A leader that lagged in the metadata saw its epochs 5 and 7 without the 6 between them, in which another led and
+    the follower cut off what it had. Where it had been was taken for an acknowledgement."""
+    state = leader((1, 2), end=100)
+    fetched(state, 2, 100, end=100)
+    assert committed(state, 100) == 100
+    state.on_metadata(0, replicas=(1, 2), isr=(1, 2), leader_epoch=6, partition_epoch=8, log_end_offset=100)
+    assert committed(state, 100) == 100, "it led on, and nobody else"
+    state.on_metadata(0, replicas=(1, 2), isr=(1, 2), leader_epoch=8, partition_epoch=10, log_end_offset=100)
+    assert committed(state, 100) == -1
+    fetched(state, 2, 90, end=100)
+    assert committed(state, 100) == 90
+
+
 def test_removed_replicas_are_forgotten() -> None:
     state = leader()
     fetched(state, 3, 0, end=0)

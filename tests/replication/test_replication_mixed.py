@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.processes import wait_until
 from support.quorum_cluster import KAFKA, OURS, NodeSpec, QuorumCluster
+from support.report import Report
 from support.tools import StockTools
 from support.watched_topic import WatchedTopic, watched
 from support.wire import ask, batch
@@ -70,7 +71,7 @@ def leaders(cluster: QuorumCluster) -> list[int]:
     return [one.leader for one in cluster.partitions(TOPIC).values()]
 
 
-def test_all_in_sync_whoever_leads(cluster: QuorumCluster, tmp_path: Path) -> None:
+def test_all_in_sync_whoever_leads(cluster: QuorumCluster, tmp_path: Path, report: Report) -> None:
     """Each broker is killed in turn while it leads; nothing is lost, and the replicas are the same to the byte. Then
     one of each software goes on as the other, with the directory it has.
     """
@@ -78,7 +79,7 @@ def test_all_in_sync_whoever_leads(cluster: QuorumCluster, tmp_path: Path) -> No
     create(cluster, TOPIC, [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     create(cluster, PARTING, list(PARTED.values()))
     assert leaders(cluster) == [1, 2, 3]
-    with watched(cluster, TOPIC, tmp_path / "history.jsonl") as load:
+    with watched(cluster, TOPIC, tmp_path / "history.jsonl", BROKERS) as load:
         led = set(leaders(cluster))
         for victim in (FROM_KAFKA, 1, 2):
             kind = f"kill -9 of a broker of {cluster.nodes[victim].spec.software}"
@@ -97,7 +98,7 @@ def test_all_in_sync_whoever_leads(cluster: QuorumCluster, tmp_path: Path) -> No
         assert led == {1, 2, 3}
         for node, software in ((FROM_KAFKA, OURS), (1, KAFKA)):
             moves_to(cluster, node, software, load)
-        print(f"\n{load.finish(BROKERS)}")
+        report(load.finish())
     for partition in range(len(PARTED)):
         path = Path(f"{PARTING}-{partition}") / f"{0:020}.log"
         logs = {(cluster.nodes[broker].data_dir / path).read_bytes() for broker in BROKERS}

@@ -171,12 +171,12 @@ class Node:
         return sorted(kind[:3] + kind[kind.rfind("-") :] if "." in kind else kind for kind in kinds)
 
     async def stop(self) -> None:
-        await self.replicas.mover.stop()
+        await self.replicas.stop()
         await self.logs.shutdown()
 
     async def crash(self) -> None:
         """The process is gone; the page cache is not."""
-        await self.replicas.mover.stop()
+        await self.replicas.stop()
         for directory in self.logs.directories:
             directory.unlock()
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fake_disk import FakeDisk
 from support.logs import log_config
+from support.network import until
 from support.wire import batch
 
 from broker.partition import Partition
@@ -15,6 +20,7 @@ from broker.replication.leader import IsrChange, IsrResult
 from controller.image import PartitionImage
 from protocol.errors import ApiError, ErrorCode
 from protocol.uuids import Uuid
+from storage.disk import DISK, Disk
 from storage.log import Log
 
 NODE = 1
@@ -45,13 +51,25 @@ class Waiter:
         self.told.append("gone")
 
 
+class SlowDisk(FakeDisk):
+    """Syncs of data end when they are told to."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.may_end = threading.Event()
+
+    def fdatasync(self, fd: int) -> None:
+        assert self.may_end.wait(10)
+        super().fdatasync(fd)
+
+
 class Bench:
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    def __init__(self, directory: Path, *, disk: Disk = DISK, **settings: Any) -> None:
         self.now = 0
         self.controller = Controller()
         cluster = ClusterView(1_000, self.controller, lambda: EPOCHS[NODE], lambda: self.now)
         cluster.eligible = dict(EPOCHS)
-        log = Log.open(str(directory / "t-0"), "t", 0, log_config(**settings))
+        log = Log.open(str(directory / "t-0"), "t", 0, log_config(**settings), disk=disk)
         self.partition = Partition("t", 0, Uuid.random(), NODE, log, cluster)
         self.image = PartitionImage(replicas=(1, 2, 3), isr=(1, 2, 3), leader=NODE, leader_epoch=4, partition_epoch=0)
         self.consumer, self.follower = Waiter(), Waiter()
@@ -101,6 +119,39 @@ def test_the_only_replica_commits_at_once(bench: Bench) -> None:
     assert bench.partition.leadership is None
     assert bench.append() == bench.partition.log.high_watermark  # min.insync.replicas is 2, but there is no second
     assert bench.consumer.told == ["append"]
+
+
+@pytest.mark.parametrize("replicas", [(1,), (1, 2, 3)])
+async def test_what_must_be_synced_is_shown_once_it_is(tmp_path: Path, replicas: tuple[int, ...]) -> None:
+    """`flush.messages`: a consumer once read what a power failure could take back."""
+    disk = SlowDisk(tmp_path)
+    bench = Bench(tmp_path, disk=disk, flush_messages=1)
+    bench.lead(replicas=replicas, isr=replicas)
+    end = bench.append()
+    told = bench.when_committed(end)
+    for follower in replicas[1:]:
+        bench.fetched(follower, end)
+    await asyncio.sleep(0.02)
+    assert bench.partition.log.high_watermark == 0 and not told and not bench.consumer.told
+    second = bench.append()  # while the sync of the first is under way
+    disk.may_end.set()
+    await until(lambda: bench.partition.log.high_watermark == end or len(replicas) == 1, "the first is committed")
+    for follower in replicas[1:]:
+        bench.fetched(follower, second)
+    await until(lambda: bench.partition.log.high_watermark == second, "both are committed")
+    assert told == [ErrorCode.NONE] and "progress" in bench.consumer.told
+    assert bench.partition.log.recovery_point == second
+
+
+async def test_what_cannot_be_synced_is_not_shown(tmp_path: Path) -> None:
+    disk = FakeDisk(tmp_path)
+    bench = Bench(tmp_path, disk=disk, flush_messages=1)
+    bench.lead(replicas=(1,), isr=(1,))
+    disk.fail_next_fsync = errno.EIO
+    bench.append()
+    await until(lambda: not bench.partition.log.log_dir.online, "the sync fails")
+    await asyncio.sleep(0.02)
+    assert bench.partition.log.high_watermark == 0 and not bench.consumer.told
 
 
 def test_a_lonely_leader_of_three_replicas_does_not_commit_at_once(bench: Bench) -> None:

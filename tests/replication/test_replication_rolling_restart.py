@@ -15,6 +15,7 @@ from py4j.java_gateway import JavaGateway
 from support.java_clients import JavaConsumer, JavaProducer
 from support.processes import wait_until
 from support.quorum_cluster import QuorumCluster, combined
+from support.report import Report
 from support.wire import Wire
 
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -22,7 +23,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 TOPIC = "rolling"
 PARTITIONS = 3
 PAUSE_GOAL_S = 1.0
-"""Of one partition, between two acknowledgements. Printed, not asserted: a time never decides a test."""
+"""Of one partition, between two acknowledgements. Reported, not asserted: a time never decides a test."""
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def in_sync(cluster: QuorumCluster) -> bool:
 
 
 @pytest.mark.slow
-def test_no_error_reaches_the_application(cluster: QuorumCluster, jvm: JavaGateway) -> None:
+def test_no_error_reaches_the_application(cluster: QuorumCluster, jvm: JavaGateway, report: Report) -> None:
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])
     admin.close()
@@ -111,6 +112,6 @@ def test_no_error_reaches_the_application(cluster: QuorumCluster, jvm: JavaGatew
         assert [found[offset] for offset in sorted(found)] == values
     pauses = [max(later - earlier for earlier, later in pairwise(times)) for times in sender.acknowledged.values()]
     goal = "within" if max(pauses) < PAUSE_GOAL_S else "MISSES"
-    print(
-        f"\n{total} records, longest pause of a partition {max(pauses):.2f} s ({goal} the goal of {PAUSE_GOAL_S:.0f} s)"
+    report(
+        f"{total} records, longest pause of a partition {max(pauses):.2f} s ({goal} the goal of {PAUSE_GOAL_S:.0f} s)"
     )

@@ -136,6 +136,37 @@ async def test_a_truncation_during_a_sync_is_not_called_durable(tmp_path: Path) 
     assert log.log_end_offset == 2
 
 
+def test_a_truncation_on_a_full_disk_is_whole(tmp_path: Path) -> None:
+    """It frees nothing if it is short, and there is no room for the snapshot that is written then. Once the records
+    were gone and the log ended where they had been: whoever followed the leader could not go on."""
+    disk = FakeDisk(tmp_path)
+    log = open_log(tmp_path, disk=disk)
+    for sequence in range(10):
+        append(log, batch(b"v", producer_id=7, producer_epoch=0, base_sequence=sequence), leader_epoch=4)
+    disk.full = True
+    assert log.truncate_to(6)
+    assert log.log_dir.online
+    assert log.log_end_offset == log.segments.active.read_next_offset() == log.producers.map_end_offset == 6
+    disk.full = False
+    append(log, batch(b"next", producer_id=7, producer_epoch=0, base_sequence=6), leader_epoch=5)
+    assert [value for _, value in contents(log)] == [b"v"] * 6 + [b"next"]
+
+
+def test_a_truncated_log_that_cannot_be_read_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its producers would be judged by records that are gone."""
+    log = open_log(tmp_path)
+    fill(log, [b"a", b"b"])
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("storage.log.rebuild_producer_state", failing)
+    with pytest.raises(StorageError):
+        log.truncate_to(1)
+    assert not log.log_dir.online
+    assert log.log_end_offset == 1
+
+
 @pytest.mark.parametrize(("code", "online"), [(errno.EIO, False), (errno.EMFILE, True)])
 def test_a_read_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, online: bool) -> None:
     log = open_log(tmp_path)

@@ -76,13 +76,39 @@ async def test_a_clean_stop_and_start(tmp_path: Path) -> None:
 
     manager = await start(tmp_path)
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
-    assert manager.previous_broker_epoch == 17
     found = manager.get("orders", 0)
     assert found is not None and found.topic_id == TOPIC_ID
     assert (found.log_start_offset, found.high_watermark, found.log_end_offset) == (1, 2, 3)
     assert found.recovery_point == 3
     assert contents(found) == [(1, b"b"), (2, b"c")]
     await manager.shutdown()
+
+
+def previous_epoch(*directories: Path) -> int:
+    manager = LogManager(broker_config(*directories))
+    manager.open_directories()
+    try:
+        return manager.read_previous_broker_epoch()
+    finally:
+        for directory in manager.directories:
+            directory.unlock()
+
+
+async def test_a_stop_was_clean_if_it_was_so_in_every_directory(tmp_path: Path) -> None:
+    """The controller lets a broker that stopped cleanly lead what it was eligible for. With one directory of two
+    closed properly, it once said so for both: the other had lost the tail of its logs, and was elected."""
+    a, b, c, broken = tmp_path / "a", tmp_path / "b", tmp_path / "c", tmp_path / "broken"
+    manager = await start(a, b)
+    assert previous_epoch(c) == -1, "new"
+    await manager.shutdown(broker_epoch=17)
+    assert previous_epoch(a, b) == previous_epoch(b, a) == 17
+    assert previous_epoch(a, b, c) == -1, "one was never stopped"
+    manager = await start(b)
+    await manager.shutdown(broker_epoch=18)
+    assert previous_epoch(a, b) == -1, "from different runs"
+    assert previous_epoch(b) == 18
+    broken.write_text("a file where a directory should be")
+    assert previous_epoch(b, broken) == -1, "one cannot be used"
 
 
 async def test_an_unclean_stop_is_recovered_from_the_checkpoint(tmp_path: Path) -> None:
@@ -184,6 +210,7 @@ async def test_a_directory_that_fails_takes_only_its_own_logs(tmp_path: Path) ->
     await manager.shutdown()
     assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+    assert previous_epoch(tmp_path / "a", tmp_path / "b") == -1
 
 
 async def test_a_full_disk_at_shutdown_is_not_a_clean_stop(tmp_path: Path) -> None:

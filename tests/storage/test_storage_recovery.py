@@ -11,6 +11,7 @@ import pytest
 from support.fake_disk import FakeDisk
 from support.logs import NOW, append, batch, contents, fill, log_config, open_log, timed_batch
 
+from protocol.records import set_base_offset, set_leader_epoch
 from storage.errors import StorageError
 from storage.log import Log
 from storage.segment import file_name
@@ -43,6 +44,34 @@ def test_rebuilt_files_equal_the_lost_ones(tmp_path: Path) -> None:
     log = open_log(tmp_path, CONFIG)
     assert contents(log) == expected and log.leader_epochs.entries == epochs
     assert index_bytes(log.directory) == before
+
+
+def test_epochs_that_were_truncated_do_not_come_back(tmp_path: Path) -> None:
+    """The file of epochs may be older than the log. Once a batch was given the epoch of one that had been cut off
+    there, and as leader this replica told its followers to cut off what was committed."""
+
+    def follow(log: Log, epoch: int, offsets: range) -> None:
+        for offset in offsets:
+            records = batch(b"%d" % offset)
+            set_base_offset(records, offset)
+            set_leader_epoch(records, epoch)
+            log.append_as_follower(records)
+
+    log = open_log(tmp_path)
+    follow(log, 4, range(100))
+    follow(log, 5, range(100, 110))  # as a leader that nobody followed
+    log.close()
+    log = open_log(tmp_path, clean=True, recovery_point=110)
+    assert log.leader_epochs.entries == ((4, 0), (5, 100))
+    log.truncate_to(100)
+    follow(log, 4, range(100, 120))
+    follow(log, 6, range(120, 130))
+    expected = log.leader_epochs.entries
+    assert expected == ((4, 0), (6, 120))
+    log.release()
+    log = open_log(tmp_path, clean=False, recovery_point=100)
+    assert log.leader_epochs.entries == expected
+    assert log.end_offset_for_epoch(4) == (4, 120)
 
 
 def test_a_missing_index_is_rebuilt_even_after_a_clean_stop(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ The file `mark` says what is wrong, one "<kind> <directory>" per line; while it 
   write   so does every write
   full    a write stores half of its bytes, and the rest finds no space; nothing can be allocated
   slow    every sync takes a while, and every write a little
+Each time that this is felt, the file `<mark>.hits` gets a line with the kind, the operation and the path: a disk that
+nobody used while it was broken has tested nothing.
 Nothing else differs from `cli.main`, but that SIGUSR1 makes it say where it is.
 """
 
@@ -16,7 +18,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +33,23 @@ class BadDisk:
     def __init__(self, mark: Path) -> None:
         self._mark = mark
         self._short: dict[int, int] = {}  # fd -> where the last write ran out of space
+        self._hits = os.open(hits_of(mark), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def _fault(self, fd: int) -> str:
+    def _fault(self, fd: int, operation: str, felt: Collection[str]) -> str:
+        """What is wrong with the file's disk, if the operation feels it."""
         try:
             lines = self._mark.read_text().splitlines()
         except FileNotFoundError:
             return ""
         path = os.readlink(f"/proc/self/fd/{fd}")
-        return next((kind for kind, directory in map(str.split, lines) if path.startswith(directory)), "")
+        kind = next((kind for kind, directory in map(str.split, lines) if path.startswith(directory)), "")
+        if kind not in felt:
+            return ""
+        os.write(self._hits, f"{kind} {operation} {path}\n".encode())
+        return kind
 
     def sync(self, fd: int, real: Callable[[int], None]) -> None:
-        kind = self._fault(fd)
+        kind = self._fault(fd, "sync", ("sync", "write", "slow"))
         if kind in ("sync", "write"):
             raise _error(errno.EIO)
         if kind == "slow":
@@ -49,7 +57,7 @@ class BadDisk:
         real(fd)
 
     def write(self, fd: int, data: Any, position: int, real: Callable[[int, Any, int], int]) -> int:
-        kind = self._fault(fd)
+        kind = self._fault(fd, "write", ("write", "full", "slow"))
         if kind == "write":
             raise _error(errno.EIO)
         if kind == "full":
@@ -63,7 +71,7 @@ class BadDisk:
         return real(fd, data, position)
 
     def allocate(self, fd: int, offset: int, length: int, real: Callable[[int, int, int], None]) -> None:
-        if self._fault(fd) in ("full", "write"):
+        if self._fault(fd, "allocate", ("full", "write")):
             raise _error(errno.ENOSPC)
         real(fd, offset, length)
 
@@ -73,6 +81,10 @@ class BadDisk:
         os.fsync = lambda fd: self.sync(fd, fsync)  # type: ignore[assignment]
         os.pwrite = lambda fd, data, position: self.write(fd, data, position, pwrite)  # type: ignore[assignment]
         os.posix_fallocate = lambda fd, at, length: self.allocate(fd, at, length, allocate)  # type: ignore[assignment]
+
+
+def hits_of(mark: Path) -> Path:
+    return mark.with_name(f"{mark.name}.hits")
 
 
 def _error(code: int) -> OSError:

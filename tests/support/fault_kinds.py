@@ -1,24 +1,34 @@
 """What can be broken in a fault test, and how it is mended. Every fault is noted in the history, with its kind.
 
-What is killed is started again; what ended by itself, too, but not unnoticed (`revive`).
+What is killed is started again; what ended by itself, too, but that is noted for what it is: a node has a reason to end
+only when the disk with its metadata is broken, and whether it had one is for the checker to say.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
 import random
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from support.fault_nodes import FaultNodes
+from support.fault_nodes import CONTROLLER, FOLLOWER, LEADER, FaultNodes
 from support.history import History
+from support.history_life import BY_ITSELF, KILLED, ON_SIGTERM
+from support.processes import wait_until
 from support.quorum_cluster import NodeProcess
 
 ISOLATIONS = ("both ways", "sends nothing", "hears nothing", "from the other nodes")
 END_S = 20.0
+ROLE_S = 3.0
+"""Until a role is given up that nobody has: an election of the quorum takes less."""
+BITE_S = 10.0
+"""Until a broken disk is mended that nobody has used: every second, nodes write checkpoints."""
 
 
 class Faults:
@@ -27,16 +37,20 @@ class Faults:
         self.history = history
         self.rng = rng
         self.settled = True
+        self.counts: Counter[str] = Counter()
+        self._hits: int | None = None
+        self._told: set[subprocess.Popen[bytes]] = set()
+        """Processes whose end is in the history."""
 
     def first(self) -> list[Callable[[], None]]:
         """One of each family, so that a minute has seen them all."""
         kinds: list[Callable[[], None]] = [
-            partial(self.kill, "leader"),
+            partial(self.kill, LEADER),
             partial(self.fail_disk, "sync", "data"),
-            partial(self.hang, "leader"),
-            partial(self.kill, "controller"),
+            partial(self.hang, LEADER),
+            partial(self.kill, CONTROLLER),
+            partial(self.kill, FOLLOWER),  # the last one killed is one, if nothing went wrong
             self.fill_disk,
-            partial(self.kill, "follower"),
             self.stutter,
             self.kill_set,
             self.storm,
@@ -46,9 +60,22 @@ class Faults:
             kinds[5:5] = [partial(self.isolate, self.rng.choice(ISOLATIONS[1:3]))]
         return kinds
 
+    def owed(self, *, is_long: bool) -> list[Callable[[], None]]:
+        """Kinds that did not come about, because nobody had the role at the time. Who led and was killed comes back as
+        a follower."""
+        acts: list[tuple[str, Callable[[str], None]]] = [("kill -9", self.kill), ("SIGSTOP", self.hang)]
+        missing = [
+            (act, role)
+            for name, act in acts[: 2 if is_long else 1]
+            for role in (LEADER, CONTROLLER, FOLLOWER)
+            if not self.counts[f"{name} of a {role}"]
+        ]
+        first = [partial(self.kill, LEADER)] if any(role == FOLLOWER for _, role in missing) else []
+        return [*first, *(partial(act, role) for act, role in missing)]
+
     def all(self) -> list[Callable[[], None]]:
         kinds = self.first()
-        kinds += [partial(self.hang, role) for role in ("follower", "controller")]
+        kinds += [partial(self.hang, role) for role in (FOLLOWER, CONTROLLER)]
         kinds += [partial(self.fail_disk, *what) for what in (("write", "data"), ("sync", "metadata"))]
         kinds += [self.hang_set, self.kill_all, self.slow_disk, self.stop_properly]
         if self.nodes.network is not None:
@@ -58,9 +85,9 @@ class Faults:
     # processes
 
     def kill(self, role: str) -> None:
-        node = self.pick(role)
+        node, role = self.pick(role)
         self.note(f"kill -9 of a {role}", node)
-        node.kill()
+        self.kill_now(node)
         self.rest(0.0, 0.5, 3.0)
         self.restart(node)
 
@@ -68,8 +95,7 @@ class Faults:
         """Two at a time is below min.insync.replicas: nothing may be acknowledged until one of them is back."""
         nodes = self.some()
         self.note("kill -9 of a random set", *nodes)
-        for node in nodes:
-            node.kill()
+        self.kill_now(*nodes)
         self.rest(0.5, 2.5)
         for node in nodes:
             self.restart(node)
@@ -77,8 +103,7 @@ class Faults:
     def kill_all(self) -> None:
         nodes = self.nodes.running()
         self.note("kill -9 of all", *nodes)
-        for node in nodes:
-            node.kill()
+        self.kill_now(*nodes)
         for node in self.rng.sample(nodes, len(nodes)):
             self.restart(node)
 
@@ -87,19 +112,18 @@ class Faults:
         self.note("restart storm", *self.nodes.nodes.values())
         for _ in range(4):
             node = self.rng.choice(list(self.nodes.nodes.values()))
-            if node.process is not None:
-                node.kill()
+            self.kill_now(node)
             self.restart(node)
             self.rest(0.1, 0.6)
 
     def stop_properly(self) -> None:
-        node = self.pick(self.rng.choice(("leader", "controller")))
-        self.note("SIGTERM", node)
+        node, role = self.pick(self.rng.choice((LEADER, CONTROLLER)))
+        self.note("SIGTERM", node, role=role)
         self.end(node)
         self.restart(node)
 
     def hang(self, role: str) -> None:
-        node = self.pick(role)
+        node, role = self.pick(role)
         self.note(f"SIGSTOP of a {role}", node)
         self.hang_for(self.rng.choice((0.5, 3.0, 5.0)), node)
 
@@ -111,21 +135,19 @@ class Faults:
     def hang_for(self, seconds: float, *nodes: NodeProcess) -> None:
         ids = {node.node_id for node in nodes}
         self.nodes.unreachable |= ids
-        for node in nodes:
-            os.kill(node.pid, signal.SIGSTOP)
+        send(signal.SIGSTOP, *nodes)
         time.sleep(seconds)
-        for node in nodes:
-            os.kill(node.pid, signal.SIGCONT)
+        send(signal.SIGCONT, *nodes)
         self.nodes.unreachable -= ids
 
     def stutter(self) -> None:
         """A node that gets a fifth of the time: slow, but never silent for long."""
-        node = self.pick(self.rng.choice(("leader", "follower")))
-        self.note("slowed", node)
+        node, role = self.pick(self.rng.choice((LEADER, FOLLOWER)))
+        self.note("slowed", node, role=role)
         for _ in range(20):
-            os.kill(node.pid, signal.SIGSTOP)
+            send(signal.SIGSTOP, node)
             time.sleep(0.16)
-            os.kill(node.pid, signal.SIGCONT)
+            send(signal.SIGCONT, node)
             time.sleep(0.04)
 
     # networks
@@ -134,9 +156,9 @@ class Faults:
         """Both ways from everyone; or from the other nodes, one way or both, while clients still reach it."""
         network = self.nodes.network
         assert network is not None
-        node = self.pick(self.rng.choice(("leader", "follower", "controller")))
+        node, role = self.pick(self.rng.choice((LEADER, FOLLOWER, CONTROLLER)))
         others = [other for other in self.nodes.nodes if other != node.node_id]
-        self.note(f"isolated: {kind}", node)
+        self.note(f"isolated: {kind}", node, role=role)
         self.nodes.unreachable.add(node.node_id)
         if kind == "both ways":
             network.unplug(node.node_id)
@@ -152,8 +174,8 @@ class Faults:
     def slow_network(self) -> None:
         network = self.nodes.network
         assert network is not None
-        node = self.pick(self.rng.choice(("leader", "follower")))
-        self.note("slow network", node)
+        node, role = self.pick(self.rng.choice((LEADER, FOLLOWER)))
+        self.note("slow network", node, role=role)
         network.slow_down(node.node_id)
         self.rest(3.0, 6.0)
         network.heal()
@@ -163,34 +185,52 @@ class Faults:
     def fail_disk(self, operation: str, directory: str) -> None:
         """One directory is given up and the node serves on; without its metadata it ends. Either way it is back only
         after a restart, which finds what is on the disk."""
-        node = self.pick(self.rng.choice(("leader", "follower")))
-        self.note(f"failing disk: {operation}s of {directory}", node)
-        path = node.data_dirs[0 if directory == "metadata" else 1]
-        self.nodes.set_disk_fault(node, operation, [path])
-        self.rest(1.5, 3.0)
-        self.nodes.mend_disk(node)
+        node, role = self.pick(self.rng.choice((LEADER, FOLLOWER)))
+        is_metadata = directory == "metadata"
+        self.note(f"failing disk: {operation}s of {directory}", node, role=role, may_end=is_metadata)
+        self.break_disk(node, operation, [node.data_dirs[0 if is_metadata else 1]], 1.5, 3.0)
         self.end(node)
         self.restart(node)
 
     def fill_disk(self) -> None:
-        """No space left for anything, or for one directory; the node may well give up and end."""
-        node = self.pick(self.rng.choice(("leader", "follower")))
-        self.note("full disk", node)
-        self.nodes.set_disk_fault(node, "full", self.rng.choice((node.data_dirs, node.data_dirs[1:])))
-        self.rest(1.0, 3.0)
-        self.nodes.mend_disk(node)
+        """No space left for anything, or for one directory; without space for its metadata the node may well end."""
+        node, role = self.pick(self.rng.choice((LEADER, FOLLOWER)))
+        directories = self.rng.choice((node.data_dirs, node.data_dirs[1:]))
+        self.note("full disk", node, role=role, may_end=node.data_dir in directories)
+        self.break_disk(node, "full", directories, 1.0, 3.0)
 
     def slow_disk(self) -> None:
-        node = self.pick(self.rng.choice(("leader", "follower")))
-        self.note("slow disk", node)
-        self.nodes.set_disk_fault(node, "slow", node.data_dirs)
-        self.rest(3.0, 5.0)
+        node, role = self.pick(self.rng.choice((LEADER, FOLLOWER)))
+        self.note("slow disk", node, role=role)
+        self.break_disk(node, "slow", node.data_dirs, 3.0, 5.0)
+
+    def break_disk(self, node: NodeProcess, kind: str, directories: Sequence[Path], *rests: float) -> None:
+        """Until it has been felt, or nobody seems to use it."""
+        before = self.nodes.disk_hits(node)
+        self.nodes.set_disk_fault(node, kind, directories)
+        self.rest(*rests)
+        with contextlib.suppress(TimeoutError):
+            wait_until(lambda: self.nodes.disk_hits(node) > before, BITE_S, "the broken disk is used")
         self.nodes.mend_disk(node)
+        self._hits = self.nodes.disk_hits(node) - before
 
     # helpers
 
-    def pick(self, role: str) -> NodeProcess:
-        return self.nodes.node_for(role, self.rng)
+    def pick(self, wanted: str) -> tuple[NodeProcess, str]:
+        """A node of the role; at times nobody has it, then anyone. With the role that it really has."""
+        found: list[NodeProcess] = []
+
+        def has_one() -> bool:
+            found[:] = self.nodes.of_role(wanted)
+            return bool(found)
+
+        with contextlib.suppress(TimeoutError):
+            wait_until(has_one, ROLE_S, wanted)
+        if found:
+            return self.rng.choice(found), wanted
+        node = self.rng.choice(self.nodes.healthy())
+        roles = (role for role in (LEADER, FOLLOWER) if node in self.nodes.of_role(role))
+        return node, next(roles, "node")
 
     def some(self) -> list[NodeProcess]:
         nodes: Sequence[NodeProcess] = self.nodes.alive()
@@ -199,40 +239,78 @@ class Faults:
     def rest(self, *choices: float) -> None:
         time.sleep(self.rng.choice(choices))
 
-    def end(self, node: NodeProcess) -> None:
-        """Politely, unless it does not listen."""
-        assert node.process is not None
-        if node.process.poll() is not None:
-            self.note(f"ended with {node.process.returncode}", node)
-        else:
-            node.process.send_signal(signal.SIGTERM)
-            try:
-                node.process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                self.note("SIGKILL after SIGTERM", node)
-                node.process.send_signal(signal.SIGUSR1)  # its log shows what it is busy with
-                time.sleep(0.5)
-        node.kill()
-
     def restart(self, node: NodeProcess) -> None:
         if node.process is None:
             node.launch()
 
+    # the ends of processes
+
+    def kill_now(self, *nodes: NodeProcess) -> None:
+        for node in nodes:
+            self.notice_end(node)
+            process = node.process
+            if process is not None:
+                node.kill()
+                if process.returncode != -signal.SIGKILL:
+                    self._note_end(node, process, BY_ITSELF)
+
+    def end(self, *nodes: NodeProcess, timeout_s: float = END_S) -> None:
+        """Politely, all at once; who does not listen is killed."""
+        for node in nodes:
+            self.notice_end(node)
+        send(signal.SIGTERM, *nodes)
+        for node in nodes:
+            process, cause = node.process, ON_SIGTERM
+            assert process is not None
+            try:
+                process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                cause = KILLED
+                send(signal.SIGUSR1, node)  # its log shows what it is busy with
+                time.sleep(0.5)
+            node.kill()
+            self._note_end(node, process, cause)
+
     def revive(self) -> None:
         for node in self.nodes.running():
-            if node.process is not None and node.process.poll() is not None:
-                self.note(f"ended with {node.process.returncode}", node)
+            if self.notice_end(node):
                 node.process = None
                 node.launch()
 
-    def note(self, kind: str, *nodes: NodeProcess) -> None:
-        self.history.add("fault", kind=kind, nodes=[node.node_id for node in nodes], unsettled=not self.settled)
+    def notice_end(self, node: NodeProcess) -> bool:
+        """Whether it has ended without our doing; then that is noted."""
+        process = node.process
+        if process is None or process.poll() is None:
+            return False
+        self._note_end(node, process, BY_ITSELF)
+        return True
+
+    def _note_end(self, node: NodeProcess, process: subprocess.Popen[bytes], cause: str) -> None:
+        if process not in self._told:
+            self._told.add(process)
+            self.history.add("ended", node=node.node_id, code=process.returncode, cause=cause)
+
+    # the history
+
+    def note(self, kind: str, *nodes: NodeProcess, **more: Any) -> None:
+        for node in self.nodes.running():
+            self.notice_end(node)  # before: it was not this fault
+        self.counts[kind] += 1
+        ids = [node.node_id for node in nodes]
+        self.history.add("fault", kind=kind, nodes=ids, unsettled=not self.settled, **more)
 
     def healed(self) -> None:
-        self.history.add("healed")
+        felt = {} if self._hits is None else {"hits": self._hits}
+        self.history.add("healed", **felt)
+        self._hits = None
 
     def heal_all(self) -> None:
         """After a test that ended in the middle of a fault."""
-        for node in self.nodes.running():
-            if node.node_id in self.nodes.unreachable and node.process is not None and node.process.poll() is None:
-                os.kill(node.pid, signal.SIGCONT)
+        send(signal.SIGCONT, *(node for node in self.nodes.running() if node.node_id in self.nodes.unreachable))
+
+
+def send(number: signal.Signals, *nodes: NodeProcess) -> None:
+    """To those that still run."""
+    for node in nodes:
+        if node.process is not None:
+            node.process.send_signal(number)

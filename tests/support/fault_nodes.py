@@ -3,11 +3,11 @@ network of its own where that may be made."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from support.failing_disk import hits_of
 from support.namespaces import Namespaces
 from support.quorum_cluster import NodeProcess, QuorumCluster, combined
 from support.wire import ask
@@ -43,6 +43,7 @@ SETTINGS = {
     "replica.selector.class": RACK_AWARE,
 }
 DISK_FAULT = "disk-fault"
+LEADER, FOLLOWER, CONTROLLER = "leader", "follower", "controller"
 
 
 def rack_of(node_id: int) -> str:
@@ -124,16 +125,14 @@ class FaultNodes(QuorumCluster):
         known = [self.high_watermarks(node) for node in self.alive()]
         return len(known) == REPLICAS and all(one == known[0] for one in known) and -1 not in known[0].values()
 
-    def node_for(self, role: str, rng: random.Random) -> NodeProcess:
-        """A leader, a follower (of all partitions, if there is one), the active controller, or anyone."""
+    def of_role(self, role: str) -> list[NodeProcess]:
+        """Healthy nodes that lead partitions, that lead none, or that are the active controller."""
         healthy = self.healthy()
-        if role == "controller":
+        if role == CONTROLLER:
             active = self.leader([node.node_id for node in healthy])
-            found = [node for node in healthy if node.node_id == active]
-        else:
-            leaders = {leader for leader, _ in self.partitions().values()}
-            found = [node for node in healthy if (node.node_id in leaders) == (role == "leader")]
-        return rng.choice(found or healthy)
+            return [node for node in healthy if node.node_id == active]
+        leaders = {leader for leader, _ in self.partitions().values()}
+        return [node for node in healthy if leaders and (node.node_id in leaders) == (role == LEADER)]
 
     # its disks
 
@@ -145,3 +144,8 @@ class FaultNodes(QuorumCluster):
 
     def mend_disk(self, node: NodeProcess) -> None:
         (node.directory / DISK_FAULT).unlink(missing_ok=True)
+
+    def disk_hits(self, node: NodeProcess) -> int:
+        """How often its disks have refused, or been slow, since the beginning."""
+        hits = hits_of(node.directory / DISK_FAULT)
+        return len(hits.read_bytes().splitlines()) if hits.exists() else 0

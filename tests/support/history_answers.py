@@ -6,9 +6,10 @@ See `history_check` for the events.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections import defaultdict
 from typing import Any
+
+from support.history_verdict import Verdict
 
 Log = dict[int, str]  # offset -> value
 Sent = dict[str, tuple[str, int]]  # value -> producer, number
@@ -18,26 +19,21 @@ NOWHERE = -1
 
 
 class AnswerChecker:
-    def __init__(self, problem: Callable[[str, str], None], counts: Counter[str]) -> None:
-        self._problem = problem
-        self._counts = counts
+    def __init__(self, verdict: Verdict) -> None:
+        self._problem = verdict.problem
+        self._counts = verdict.counts
         self._latest: dict[int, list[tuple[int, int]]] = defaultdict(list)
         """(number of the event, offset), both ascending: who asks from then on may not be told less."""
         self._stored_somewhere: dict[int, set[str]] = defaultdict(set)
 
-    def on_event(self, number: int, event: dict[str, Any]) -> None:
-        take = getattr(self, f"_on_{event['op']}", None)
-        if take is not None:
-            take(number, event)
-
-    def _on_refused(self, number: int, event: dict[str, Any]) -> None:
+    def on_refused(self, number: int, event: dict[str, Any]) -> None:
         text = f"{event['client']}: {event['code']} for {event['request']} would reach the application"
         self._problem("refused", text)
 
-    def _on_again(self, number: int, event: dict[str, Any]) -> None:
+    def on_again(self, number: int, event: dict[str, Any]) -> None:
         self._counts["windows sent again"] += event["batches"] > 1
 
-    def _on_gap(self, number: int, event: dict[str, Any]) -> None:
+    def on_gap(self, number: int, event: dict[str, Any]) -> None:
         """Nothing is ever deleted while a history is made, so a leader that expects another sequence than the next
         one has lost records, or has forgotten whose they are."""
         text = (
@@ -46,15 +42,15 @@ class AnswerChecker:
         )
         self._problem("gaps", text)
 
-    def _on_ack(self, number: int, event: dict[str, Any]) -> None:
+    def on_ack(self, number: int, event: dict[str, Any]) -> None:
         if event["offset"] == NOWHERE:
             self._stored_somewhere[event["partition"]].update(event["values"])
 
-    def _on_read(self, number: int, event: dict[str, Any]) -> None:
+    def on_read(self, number: int, event: dict[str, Any]) -> None:
         if event.get("from_follower"):
             self._counts["read from followers"] += len(event["values"])
 
-    def _on_latest(self, number: int, event: dict[str, Any]) -> None:
+    def on_latest(self, number: int, event: dict[str, Any]) -> None:
         """Spark's connector takes an end that goes backwards for lost data."""
         told, offset = self._latest[event["partition"]], event["offset"]
         self._counts["latest offsets"] += 1

@@ -7,19 +7,21 @@ told before a request was sent must be known to its answer. See `history_check` 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections import defaultdict
 from itertools import pairwise
 from typing import Any
+
+from support.history_verdict import Verdict
 
 NOTHING = -1
 Key = tuple[str, int]  # group, partition
 
 
 class GroupChecker:
-    def __init__(self, problem: Callable[[str, str], None], counts: Counter[str]) -> None:
-        self._problem = problem
-        self._counts = counts
+    def __init__(self, verdict: Verdict) -> None:
+        self._problem = verdict.problem
+        self._counts = verdict.counts
+        self._nodes: set[int] = set()
         self._told: dict[Key, list[tuple[int, int]]] = defaultdict(list)
         """(number of the event, offset), both ascending: from then on nobody may be told less."""
         self._offered: dict[Key, set[int]] = defaultdict(set)
@@ -31,13 +33,10 @@ class GroupChecker:
         self._with_members: set[str] = set()
         self._stored: dict[Key, dict[int, list[int]]] = defaultdict(dict)
 
-    def on_event(self, number: int, event: dict[str, Any]) -> None:
-        if "group" in event:
-            take = getattr(self, f"_on_{event['op']}", None)
-            if take is not None:
-                take(number, event)
+    def on_cluster(self, number: int, event: dict[str, Any]) -> None:
+        self._nodes = set(event["nodes"])
 
-    def _on_assigned(self, number: int, event: dict[str, Any]) -> None:
+    def on_assigned(self, number: int, event: dict[str, Any]) -> None:
         group, member, generation = event["group"], event["member"], event["generation"]
         self._counts["assignments"] += 1
         self._counts["operations"] += 1
@@ -49,10 +48,10 @@ class GroupChecker:
                 self._problem("two owners", text)
             self._generations[group, partition].append((number, generation, member))
 
-    def _on_offer(self, number: int, event: dict[str, Any]) -> None:
+    def on_offer(self, number: int, event: dict[str, Any]) -> None:
         self._offered[event["group"], event["partition"]].add(event["offset"])
 
-    def _on_commit(self, number: int, event: dict[str, Any]) -> None:
+    def on_commit(self, number: int, event: dict[str, Any]) -> None:
         key = (event["group"], event["partition"])
         self._counts["commits"] += 1
         self._counts["operations"] += 1
@@ -66,7 +65,7 @@ class GroupChecker:
                 self._problem("commits of the past", text)
                 break
 
-    def _on_fetched(self, number: int, event: dict[str, Any]) -> None:
+    def on_fetched(self, number: int, event: dict[str, Any]) -> None:
         """A group is told at least what was told to have been committed, and only what someone committed."""
         key, offset = (event["group"], event["partition"]), event["offset"]
         self._counts["operations"] += 1
@@ -84,8 +83,10 @@ class GroupChecker:
         if not told or offset > told[-1][1]:
             told.append((number, offset))
 
-    def _on_read(self, number: int, event: dict[str, Any]) -> None:
+    def on_read(self, number: int, event: dict[str, Any]) -> None:
         """A member begins at what was committed, and goes on where it was."""
+        if "group" not in event:
+            return
         group, member, partition = event["group"], event["consumer"], event["partition"]
         offset, end = event["offset"], event["offset"] + len(event["values"])
         expected = self._positions.get((group, member, partition))
@@ -99,7 +100,7 @@ class GroupChecker:
         else:
             runs.append((offset, end))
 
-    def _on_stored(self, number: int, event: dict[str, Any]) -> None:
+    def on_stored(self, number: int, event: dict[str, Any]) -> None:
         self._stored[event["group"], event["partition"]][event["node"]] = event["offsets"]
 
     # --- the end
@@ -131,5 +132,7 @@ class GroupChecker:
                 self._problem("commits lost", f"{where}: {after} is stored after {before}")
             if not offsets or offsets[-1] < committed:
                 self._problem("commits lost", f"{where}: ends at {offsets[-1:]}, but {committed} was told")
-        if self._stored and not stored and committed != NOTHING:
-            self._problem("commits lost", f"{key[0]}, partition {key[1]}: nothing is stored, {committed} was told")
+        without = sorted(self._nodes - stored.keys())
+        if without and committed != NOTHING:
+            text = f"{key[0]}, partition {key[1]}: nothing is stored on nodes {without}, {committed} was told"
+            self._problem("commits lost", text)

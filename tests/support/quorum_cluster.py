@@ -33,6 +33,7 @@ from protocol.messages.describe_quorum import (
     ResponsePartitionData,
     TopicData,
 )
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.uuids import Uuid
 from storage.meta_properties import read_meta_properties
@@ -40,6 +41,7 @@ from storage.meta_properties import read_meta_properties
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 OURS = "Barnabas"
 KAFKA = "Apache Kafka"
+LATEST = -1
 READY_S = {OURS: 30, KAFKA: 90}
 
 
@@ -285,6 +287,17 @@ class QuorumCluster:
                     for one in sorted(found.partitions, key=lambda one: one.partition_index)
                 }
         return {}
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """As the leader tells it to a consumer."""
+        wanted = ListOffsetsPartition(partition_index=partition, timestamp=LATEST)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])], isolation_level=0
+        )
+        leader = self.nodes[self.partitions(topic)[partition].leader]
+        (answer,) = ask(leader.port, request, 7, timeout_s=5, host=leader.host).topics[0].partitions
+        assert answer.error_code == 0, answer
+        return int(answer.offset)
 
     def await_isr(self, topic: str, *members: int, timeout_s: float = 30) -> None:
         """Every partition has a leader, and just these replicas are in sync."""

@@ -1,4 +1,5 @@
-"""Many seeds of the simulated quorum, in as many processes as there are cores: ``python -m support.raft_soak [N]``.
+"""Many seeds of the simulated quorum, in as many processes as there are cores:
+``python -m support.raft_soak [N] [first seed]``.
 
 Prints how many ran and how long it took; the first seed that fails ends it, with how to run that one alone.
 """
@@ -6,6 +7,7 @@ Prints how many ran and how long it took; the first seed that fails ends it, wit
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import time
 import traceback
@@ -14,7 +16,7 @@ from multiprocessing import Pool
 from support.raft_runs import Run
 
 DEFAULT_SEEDS = 100_000
-FIRST_SEED = 1_000_000
+LOWEST_SEED = 1_000_000
 """Other seeds than those of ``make test``."""
 CHUNK = 200
 
@@ -34,11 +36,13 @@ def run_chunk(first: int) -> tuple[int, int, int, str]:
 
 def main() -> int:
     wanted = int(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_SEEDS
+    first_seed = int(sys.argv[2]) if len(sys.argv) > 2 else LOWEST_SEED + secrets.randbelow(10**12)
+    print(f"{wanted} seeds from {first_seed} on", flush=True)
     started = time.monotonic()
     seeds = events = elections = 0
     with Pool(os.cpu_count()) as pool:
         for count, more_events, more_elections, failure in pool.imap_unordered(
-            run_chunk, range(FIRST_SEED, FIRST_SEED + wanted, CHUNK)
+            run_chunk, range(first_seed, first_seed + wanted, CHUNK)
         ):
             seeds, events, elections = seeds + count, events + more_events, elections + more_elections
             if failure:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
+from pyspark import SparkContext
+from pyspark.errors.exceptions import captured
 from pyspark.sql import SparkSession
 from support.spark_jars import connector_directory
 
@@ -33,6 +35,29 @@ FAST = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
+
+
+Answers = Callable[..., Any]
+
+
+def _of_spark_alone(translating: Callable[[Answers], Answers]) -> Callable[[Answers], Answers]:
+    """pyspark translates the exceptions of every JVM that py4j talks to, by asking Spark's about them. Other tests of
+    the same process have a JVM of their own, and Spark's knows nothing of its objects."""
+
+    def of_spark_alone(original: Answers) -> Answers:
+        translated = translating(original)
+
+        def get_return_value(answer: str, gateway_client: object, *rest: object) -> object:
+            gateway = SparkContext._gateway
+            is_spark = gateway is not None and gateway._gateway_client is gateway_client
+            return (translated if is_spark else original)(answer, gateway_client, *rest)
+
+        return get_return_value
+
+    return of_spark_alone
+
+
+captured.capture_sql_exception = _of_spark_alone(captured.capture_sql_exception)
 
 
 def start_session(directory: Path, master: str = "local[2]", **conf: str) -> SparkSession:
