@@ -220,9 +220,17 @@ class Partition:
         self._syncing = None
         self._maybe_commit()
 
+    @property
+    def is_below_min_isr(self) -> bool:
+        """Fewer replicas are in sync than the topic demands, so nothing is committed for the time being."""
+        leadership = self.leadership
+        return leadership is not None and len(leadership.isr) < leadership.effective_min_isr(
+            self.log.config.min_insync_replicas
+        )
+
     def _check_min_isr(self, leadership: LeaderState) -> None:
-        needed = leadership.effective_min_isr(self.log.config.min_insync_replicas)
-        if len(leadership.isr) < needed:
+        if self.is_below_min_isr:
+            needed = leadership.effective_min_isr(self.log.config.min_insync_replicas)
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR : {len(leadership.isr)} is insufficient to satisfy the min.isr "

@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from broker.auto_creation import creatable_topic
-from broker.coordinator.effects import Effects
 from broker.coordinator.group.config import GroupConfig
 from broker.coordinator.group.core import GroupCoordinator
 from broker.coordinator.partitioning import partition_for
-from broker.coordinator.shard import Answer, Shard
+from broker.coordinator.shard import Answer, Shard, Write
 from broker.internal_topics import OFFSETS_TOPIC
 from broker.replicas import ReplicaManager
 from config.broker import BrokerConfig
@@ -70,18 +69,21 @@ class GroupService:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return shard
 
-    def write(self, group_id: str, operation: Callable[[GroupCoordinator, int, object], Effects]) -> Answer:
+    def write(self, group_id: str, operation: Write) -> Answer:
         """Hands a request to the core of the group's shard; the answer comes as a future that may be done already."""
         return self.shard_of(group_id).write(operation)
 
-    def core_of(self, group_id: str) -> GroupCoordinator:
-        """The core of the group's shard, for reads."""
-        return self.shard_of(group_id).core_or_raise
+    def ask(self, group_id: str, operation: Write) -> Answer:
+        """The same for a request that mostly stores nothing: it is answered also while nothing could be committed."""
+        return self.shard_of(group_id).ask(operation)
 
-    def settled(self, group_id: str) -> asyncio.Future[None] | None:
-        """Done when what the group's shard has appended is committed; None if there is nothing to wait for."""
-        shard = self._shards.get(self.partition_of(group_id))
-        return None if shard is None else shard.settled()
+    def read(self, group_id: str, question: Callable[[GroupCoordinator], object]) -> Answer:
+        """Asks the core of the group's shard; the answer comes when all that it is made of is committed."""
+        return self.shard_of(group_id).read(question)
+
+    def core_of(self, group_id: str) -> GroupCoordinator:
+        """The core of the group's shard, for reads of what need not be committed."""
+        return self.shard_of(group_id).core_or_raise
 
     def cores(self) -> list[GroupCoordinator]:
         """All cores of this broker; COORDINATOR_LOAD_IN_PROGRESS while one is missing."""

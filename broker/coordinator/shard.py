@@ -31,9 +31,10 @@ Write = Callable[[GroupCoordinator, int, object], Effects]
 RELOAD_PAUSE_MS = 1_000
 """Between two reloads of one shard: a disk that stays full must not make it read its log in a circle."""
 
-_RETRY_LATER = frozenset(
-    (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT)
-)
+STANDSTILL_PAUSE_MS = 500
+"""How often a shard whose time stands still looks whether it goes on. Apache Kafka tries its timers again as often."""
+
+_RETRY_LATER = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT))
 _LOOK_ELSEWHERE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
 _TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
 
@@ -44,6 +45,10 @@ class Shard:
     A failed append leaves a core that knows more than the log: everyone who waits hears an error and the core is
     built again from the log. Replies leave in the order of their effects, also behind an append that has yet to be
     synced, because they may tell of what it stores.
+
+    While fewer replicas are in sync than the topic demands, nothing can be committed. Then requests that write are
+    refused before the core hears of them, and time stands still: no session ends, no rebalance goes on. Groups that are
+    stable stay so, and their offsets can be read.
     """
 
     __slots__ = (
@@ -54,6 +59,7 @@ class Shard:
         "_failed_ms",
         "_loading",
         "_make_core",
+        "_stands_since_ms",
         "_syncing",
         "_timer",
         "_uncommitted",
@@ -87,6 +93,8 @@ class Shard:
         self._failed_ms = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms = 0
+        self._stands_since_ms: int | None = None
+        """Since when time stands still."""
 
     @property
     def is_active(self) -> bool:
@@ -94,7 +102,7 @@ class Shard:
 
     @property
     def core_or_raise(self) -> GroupCoordinator:
-        """The core, for reads."""
+        """The core, for reads of what need not be committed."""
         if self._core is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR if self.closed else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self._core
@@ -146,6 +154,7 @@ class Shard:
 
     def _activate(self, core: GroupCoordinator) -> None:
         self._core = core
+        self._stands_since_ms = None
         self._run(lambda: core.on_loaded(now_ms()))
         changes, self._changes = self._changes, []
         for image, delta in changes:
@@ -154,7 +163,13 @@ class Shard:
     # Inputs
 
     def write(self, operation: Write) -> Answer:
-        """Hands a request to the core. The answer is done already unless the request has to wait."""
+        """Hands a request to the core that changes what is stored, unless that could not be committed now."""
+        if self._stands_still(self.core_or_raise, now_ms()):
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return self.ask(operation)
+
+    def ask(self, operation: Write) -> Answer:
+        """Hands a request to the core that mostly stores nothing. The answer is done already unless it has to wait."""
         core = self.core_or_raise
         answer: Answer = asyncio.get_running_loop().create_future()
         self._waiting.add(answer)
@@ -167,6 +182,11 @@ class Shard:
         if not answer.done():
             answer.add_done_callback(self._on_answer_done)
         return answer
+
+    def read(self, question: Callable[[GroupCoordinator], object]) -> Answer:
+        """What the core knows now, told when it is committed: it must not be lost with the coordinator."""
+        response = question(self.core_or_raise)
+        return self.ask(lambda core, now, token: Effects.reply(token, response))
 
     def _on_answer_done(self, answer: Answer) -> None:
         self._waiting.discard(answer)
@@ -188,7 +208,11 @@ class Shard:
     def _on_timer(self) -> None:
         self._timer = None
         core = self._core
-        if core is not None:
+        if core is None:
+            return
+        if self._stands_still(core, now_ms()):
+            self._arm()
+        else:
             self._run(lambda: core.tick(now_ms()))
 
     def _run(self, step: Callable[[], Effects]) -> None:
@@ -214,16 +238,17 @@ class Shard:
         elif effects.records and self.partition.log.needs_flush(now_ms()):
             self._unsent += effects.replies
             self._syncing = asyncio.get_running_loop().create_task(self._sync())
-        elif effects.records and not self.partition.commits_at_once:
+        elif (effects.records and not self.partition.commits_at_once) or self._uncommitted.is_pending:
             self._uncommitted.hold(effects.replies)
-        elif len(self._uncommitted):
-            self._uncommitted.follow(effects.replies)
         else:
             self._send(effects.replies)
         self._arm()
 
     def _append(self, records: Sequence[CoordinatorRecord], divisible: bool) -> None:
-        """One batch, so that a crash keeps all of the records or none."""
+        """One batch, so that a crash keeps all of the records or none.
+
+        Here it is too late to refuse what cannot be committed now: the core has changed. Nobody is told of it before.
+        """
         now = now_ms()
         encoded = [Record(0, now, *encode_record(record)) for record in records]
         batch = build_batch(encoded, compression=self._compression)
@@ -232,7 +257,7 @@ class Shard:
             self._append(records[:middle], divisible)
             self._append(records[middle:], divisible)
             return
-        self.partition.append(memoryview(batch), now, acks=-1, origin=AppendOrigin.COORDINATOR)
+        self.partition.append(memoryview(batch), now, acks=1, origin=AppendOrigin.COORDINATOR)
 
     async def _sync(self) -> None:
         """The topic asks for a sync before the answer (`flush.messages`): all replies queue up behind it."""
@@ -246,7 +271,7 @@ class Shard:
                     self._send(covered)
                 if not self._unsent:
                     break
-        except StorageError as error:
+        except Exception as error:
             self._fail(error)
         finally:
             self._syncing = None
@@ -265,10 +290,6 @@ class Shard:
             if not answer.done():
                 answer.set_exception(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
-    def settled(self) -> asyncio.Future[None] | None:
-        """For reads: what the core knows may not be told before it is committed. None if it is."""
-        return self._uncommitted.settled()
-
     def _fail(self, error: Exception) -> None:
         """Nothing of what the core believes since the failed append may be told to anyone.
 
@@ -281,6 +302,7 @@ class Shard:
         self._core = None
         self._disarm()
         self._refuse(told_of(error))
+        self._stop_loading()  # a sync may fail that began before what made the core go
         if not self.closed:
             now = now_ms()
             pause_ms = RELOAD_PAUSE_MS if now - self._failed_ms < RELOAD_PAUSE_MS else 0
@@ -300,13 +322,33 @@ class Shard:
     def _arm(self) -> None:
         """Keeps a timer that is early: heartbeats move the deadline away far more often than it comes closer."""
         core = self._core
-        deadline = None if core is None else core.next_deadline_ms
-        if deadline is None or (self._timer is not None and self._armed_ms <= deadline):
+        if core is None:
+            return
+        now = now_ms()
+        stands_still = self._stands_still(core, now)
+        deadline = core.next_deadline_ms
+        if deadline is None:
+            return
+        if stands_still:
+            deadline = max(deadline, now + STANDSTILL_PAUSE_MS)
+        if self._timer is not None and self._armed_ms <= deadline:
             return
         self._disarm()
         self._armed_ms = deadline
-        delay_s = max(deadline - now_ms(), 0) / 1000
+        delay_s = max(deadline - now, 0) / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _stands_still(self, core: GroupCoordinator, now: int) -> bool:
+        """Whether nothing can be committed now. A client whose commits are refused may be too busy with looking for its
+        coordinator to send heartbeats, so that time is given back to everyone when it is over."""
+        since = self._stands_since_ms
+        if self.partition.is_below_min_isr:
+            self._stands_since_ms = now if since is None else since
+            return True
+        if since is not None:
+            self._stands_since_ms = None
+            core.on_standstill(now - since)
+        return False
 
     def _disarm(self) -> None:
         if self._timer is not None:
@@ -328,6 +370,9 @@ class Shard:
         self._changes.clear()
         self._disarm()
         self._refuse(code)
+        self._stop_loading()
+
+    def _stop_loading(self) -> None:
         if self._loading is not None:
             self._loading.cancel()
             self._loading = None

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from broker.coordinator.effects import Reply
 from broker.partition import Partition
@@ -13,24 +14,25 @@ from protocol.errors import ErrorCode
 
 Send = Callable[[Sequence[Reply]], None]
 
+_NEVER_HERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR)
 
-class _Held:
-    __slots__ = ("replies", "settled", "timer")
 
-    def __init__(self, replies: Sequence[Reply]) -> None:
-        self.replies = list(replies)
-        self.settled: asyncio.Future[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
+class _Held(NamedTuple):
+    end_offset: int
+    """All below it may be told of in the replies."""
+    deadline_s: float
+    replies: list[Reply]
 
 
 class UncommittedReplies:
     """In the order of the appends. Owned by one shard.
 
     A reply that takes longer than `offsets.commit.timeout.ms` is given up, as in Kafka: the client hears that there is
-    no coordinator for the moment, while what was appended may be committed later.
+    no coordinator for the moment, while what was appended may be committed later. That also counts for replies to
+    reads, which wait behind what they may tell of: other answers of the same connection wait behind them.
     """
 
-    __slots__ = ("_expire", "_held", "_partition", "_send", "_timeout_s")
+    __slots__ = ("_appended", "_committed", "_expire", "_held", "_partition", "_send", "_timeout_s", "_timer")
 
     def __init__(self, partition: Partition, timeout_ms: int, send: Send, expire: Send) -> None:
         self._partition = partition
@@ -38,56 +40,59 @@ class UncommittedReplies:
         self._send = send
         self._expire = expire
         self._held: deque[_Held] = deque()
+        """Their deadlines are in order, too: all have the same time."""
+        self._appended = 0
+        self._committed = 0
+        self._timer: asyncio.TimerHandle | None = None
 
-    def __len__(self) -> int:
-        return len(self._held)
+    @property
+    def is_pending(self) -> bool:
+        """Something that was appended is not committed yet: whatever is told now may tell of it."""
+        return self._committed < self._appended
 
     def hold(self, replies: Sequence[Reply]) -> None:
         """Until all that is in the log now is committed."""
-        held = _Held(replies)
-        self._held.append(held)
         end_offset = self._partition.log.log_end_offset
-        self._partition.when_committed(end_offset, partial(self._on_committed, held))
-        if held.replies:
-            held.timer = asyncio.get_running_loop().call_later(self._timeout_s, self._on_deadline, held)
+        if replies:
+            self._held.append(_Held(end_offset, self._loop.time() + self._timeout_s, list(replies)))
+            self._arm()
+        if end_offset > self._appended:
+            self._appended = end_offset
+            self._partition.when_committed(end_offset, partial(self._on_committed, end_offset))
+        elif not self.is_pending:
+            self._release()
 
-    def follow(self, replies: Sequence[Reply]) -> None:
-        """Replies without records: they may tell of what is not committed yet, so they go out behind it."""
-        self._held[-1].replies += replies
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
 
-    def settled(self) -> asyncio.Future[None] | None:
-        """Done when all that is held now is committed or given up; None if nothing is."""
-        if not self._held:
-            return None
-        last = self._held[-1]
-        if last.settled is None:
-            last.settled = asyncio.get_running_loop().create_future()
-        return last.settled
-
-    def _on_committed(self, held: _Held, outcome: ErrorCode) -> None:
-        if held not in self._held:
-            return
-        if outcome is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+    def _on_committed(self, end_offset: int, outcome: ErrorCode) -> None:
+        if outcome in _NEVER_HERE:
             return  # the shard is closed in a moment, and refuses everyone who waits
-        while self._held:
-            first = self._held.popleft()
-            self._release(first)
-            self._send(first.replies)
-            if first is held:
-                break
+        self._committed = max(self._committed, end_offset)
+        self._release()
 
-    def _on_deadline(self, held: _Held) -> None:
-        replies, held.replies = held.replies, []
-        self._expire(replies)
+    def _release(self) -> None:
+        held = self._held
+        while held and held[0].end_offset <= self._committed:
+            self._send(held.popleft().replies)
 
-    def _release(self, held: _Held) -> None:
-        if held.timer is not None:
-            held.timer.cancel()
-        if held.settled is not None and not held.settled.done():
-            held.settled.set_result(None)
+    def _arm(self) -> None:
+        """One timer for all. It may find that everything has left in time, as mostly it has."""
+        if self._timer is None and self._held:
+            self._timer = self._loop.call_at(self._held[0].deadline_s, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._timer = None
+        held = self._held
+        now_s = self._loop.time()
+        while held and held[0].deadline_s <= now_s:
+            self._expire(held.popleft().replies)
+        self._arm()
 
     def clear(self) -> None:
         """Everyone who waits has been refused."""
-        held, self._held = self._held, deque()
-        for one in held:
-            self._release(one)
+        self._held.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import random
 import uuid
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from protocol.messages.offset_fetch import OffsetFetchResponseGroup
 from protocol.records import ControlType, Record, build_batch, control_batch
 from protocol.uuids import Uuid
 from storage.disk import Disk
+from storage.errors import StorageError
 from storage.log import Log
 from storage.results import AppendOrigin
 
@@ -94,10 +96,14 @@ def joining(group: str, session_ms: int = 10_000) -> Write:
     return lambda core, now, token: core.join_group(now, token, request, old)
 
 
-def committed(shard: Shard, group: str, topic: str = TOPIC) -> int:
+def offset_in(core: GroupCoordinator, group: str, topic: str = TOPIC) -> int:
     (asked,) = fetch(group, topics={topic: [0]}).groups
-    answer: OffsetFetchResponseGroup = shard.core_or_raise.offset_fetch(0, asked, require_stable=False)
+    answer: OffsetFetchResponseGroup = core.offset_fetch(0, asked, require_stable=False)
     return answer.topics[0].partitions[0].committed_offset
+
+
+def committed(shard: Shard, group: str, topic: str = TOPIC) -> int:
+    return offset_in(shard.core_or_raise, group, topic)
 
 
 # Where a group lives
@@ -280,10 +286,16 @@ async def test_replies_wait_for_the_sync_in_order(tmp_path: Path) -> None:
         answer.add_done_callback(noted(name))
         assert not answer.done()
         answers.append(answer)
+    reading = shard.read(lambda core: offset_in(core, "group"))
+    reading.add_done_callback(noted("read"))
+    assert not reading.done()
+    answers.append(reading)
     await asyncio.gather(*answers)
     await asyncio.sleep(0)
-    assert order == ["commit", "heartbeat", "second"]
+    assert order == ["commit", "heartbeat", "second", "read"]
+    assert reading.result() == 2
     assert bench.log.recovery_point == bench.log.log_end_offset
+    assert shard.read(lambda _: "done").done()
 
 
 async def test_a_failed_sync_acknowledges_nothing(tmp_path: Path) -> None:
@@ -295,6 +307,36 @@ async def test_a_failed_sync_acknowledges_nothing(tmp_path: Path) -> None:
         await shard.write(committing("group", 2))
     assert refused.value.code == ErrorCode.NOT_COORDINATOR
     await shard.settle()
+    shard.close(ErrorCode.NOT_COORDINATOR)
+
+
+class BrokenDisk(FakeDisk):
+    def fdatasync(self, fd: int) -> None:
+        raise RuntimeError("not an error of the disk")
+
+
+async def test_a_sync_that_ends_otherwise_is_told_too(tmp_path: Path) -> None:
+    """Whoever waited for the sync would have waited for ever."""
+    shard = await Bench(tmp_path, BrokenDisk(tmp_path), flush_messages=1).started()
+    answer = shard.write(committing("group", 1))
+    await asyncio.wait([answer], timeout=5)
+    error = answer.exception() if answer.done() else None
+    assert isinstance(error, ApiError) and error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    await shard.settle()
+    shard.close(ErrorCode.NOT_COORDINATOR)
+
+
+async def test_a_second_failure_begins_the_reading_anew(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """An append failed, and then the sync before it: the log was read twice at once, and the second core took the place
+    of the first one, with which clients had been talking meanwhile."""
+    caplog.set_level(logging.INFO, "broker.coordinator")
+    shard = await bench.started()
+    await shard.write(committing("group", 1))
+    for what in ("appending", "syncing"):
+        shard._fail(StorageError(f"{what} failed"))
+    await shard.settle()
+    assert committed(shard, "group") == 1
+    assert caplog.text.count("records replayed") == 1
     shard.close(ErrorCode.NOT_COORDINATOR)
 
 

@@ -38,6 +38,7 @@ class LocalReplicas:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.log_settings: dict[str, Any] = {}
         self.broker: FakeBroker | None = None
         self.open: dict[tuple[Any, int], Partition] = {}
 
@@ -50,11 +51,17 @@ class LocalReplicas:
         if partition is None:
             path = self.directory / str(image.topic_id) / f"{topic}-{index}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            log = Log.open(str(path), topic, index, log_config())
+            log = Log.open(str(path), topic, index, log_config(**self.log_settings))
             partition = Partition(topic, index, image.topic_id, NODE_ID, log)
             self.open[image.topic_id, index] = partition
         partition.on_image(image.partitions[index])
         return partition
+
+    def open_log(self, group: str) -> Log:
+        """Of the partition that the group's offsets are in."""
+        assert self.broker is not None
+        topic = self.broker.image.topics_by_name[OFFSETS_TOPIC]
+        return self.open[topic.topic_id, partition_for(group, PARTITIONS)].log
 
 
 @pytest.fixture
@@ -122,6 +129,32 @@ async def test_groups_are_spread_and_survive_a_restart(broker: FakeBroker) -> No
     assert sorted(group.group_id for group in listed.groups) == sorted(groups)
     answer = await broker.ask(fetch(*groups, topics={"orders": [0]}), 9)
     assert [group.topics[0].partitions[0].committed_offset for group in answer.groups] == [5] * 20
+
+
+async def test_an_offset_is_not_told_before_it_is_synced(broker: FakeBroker) -> None:
+    """flush.messages=1: OffsetFetch told of a commit whose sync was still to come. The broker dies then, and the next
+    OffsetFetch gives an older offset. What it tells is also not what was committed while it waited."""
+    cast(Any, broker.replicas).log_settings = {"flush_messages": 1}
+    broker.create("orders")
+    await found(broker, "g")
+    committing = asyncio.ensure_future(broker.ask(commit("g", "orders", offset=5), 9))
+    await asyncio.sleep(0)
+    log = cast(Any, broker.replicas).open_log("g")
+    fetching = [
+        asyncio.ensure_future(broker.ask(fetch("g", "other", topics={"orders": [0]}), 9)),
+        asyncio.ensure_future(broker.ask(old_fetch("g", {"orders": [0]}), 1)),
+    ]
+    synced: list[int] = []
+    for one in fetching:
+        one.add_done_callback(lambda _: synced.append(log.recovery_point))
+    await asyncio.sleep(0)
+    assert not committing.done()
+    later = asyncio.ensure_future(broker.ask(commit("g", "orders", offset=6), 9))
+    several, single = await asyncio.gather(*fetching)
+    assert len(synced) == 2 and min(synced) >= 1
+    assert [group.topics[0].partitions[0].committed_offset for group in several.groups] == [5, -1]
+    assert single.topics[0].partitions[0].committed_offset == 5
+    await asyncio.gather(committing, later)
 
 
 async def test_while_a_group_is_loaded(broker: FakeBroker) -> None:

@@ -39,6 +39,21 @@ def test_a_key_has_one_deadline() -> None:
     assert timers.next_deadline_ms is None
 
 
+def test_postponed_deadlines_keep_their_order() -> None:
+    timers = Timers()
+    fired: list[str] = []
+    for name, deadline_ms in (("first", 10), ("second", 10), ("late", 20), ("gone", 5), ("moved", 1)):
+        timers.schedule(name, deadline_ms, _noting(fired, name))
+    timers.cancel("gone")
+    timers.schedule("moved", 30, _noting(fired, "moved"))
+    timers.postpone(100)
+    assert timers.next_deadline_ms == 110
+    timers.run_due(109)
+    assert fired == []
+    timers.run_due(130)
+    assert fired == ["first@130", "second@130", "late@130", "moved@130"]
+
+
 def test_a_cancelled_deadline_does_not_fire() -> None:
     timers = Timers()
     fired: list[str] = []

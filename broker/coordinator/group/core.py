@@ -153,6 +153,10 @@ class GroupCoordinator:
         """Fires what is due: session and rebalance timeouts, the initial delay, expiration of offsets."""
         return self.shard.timers.run_due(now_ms)
 
+    def on_standstill(self, duration_ms: int) -> None:
+        """Time did not count for so long: sessions and rebalances go on where they stood."""
+        self.shard.timers.postpone(duration_ms)
+
     def replay(self, record: CoordinatorRecord) -> None:
         """One record of the log, in order, before on_loaded."""
         key = record.key

@@ -45,6 +45,13 @@ class Timers:
     def cancel(self, key: Hashable) -> None:
         self._live.pop(key, None)
 
+    def postpone(self, delay_ms: int) -> None:
+        """Every deadline is later by that much; their order stays."""
+        self._heap = [
+            timer._replace(deadline_ms=timer.deadline_ms + delay_ms) for timer in self._heap if self._is_live(timer)
+        ]
+        heapq.heapify(self._heap)
+
     def __contains__(self, key: Hashable) -> bool:
         return key in self._live
 

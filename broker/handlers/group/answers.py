@@ -7,15 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from broker.api import RequestContext
-from broker.coordinator.effects import Effects
 from broker.coordinator.group.base import Client
-from broker.coordinator.group.core import GroupCoordinator
-from broker.coordinator.shard import Answer
+from broker.coordinator.shard import Answer, Write
 from protocol.errors import ApiError, ErrorCode
 
 R = TypeVar("R")
-
-Operation = Callable[[GroupCoordinator, int, object], Effects]
 
 
 def client_of(ctx: RequestContext) -> Client:
@@ -27,13 +23,26 @@ def client_of(ctx: RequestContext) -> Client:
 def respond(
     ctx: RequestContext,
     group_id: str,
-    operation: Operation,
+    operation: Write,
     refuse: Callable[[ErrorCode], R],
     shape: Callable[[Any], R] | None = None,
+    *,
+    writes: bool = True,
 ) -> R | Awaitable[R]:
-    """Hands a request to the group's shard. `refuse` makes the response where there is no shard to answer."""
+    """Hands a request to the group's shard. `refuse` makes the response where there is no shard to answer.
+
+    `writes`: it changes what is stored, and has no use while that cannot be committed.
+    """
+    groups = ctx.broker.groups
+    ask = groups.write if writes else groups.ask
+    return respond_with(lambda: ask(group_id, operation), refuse, shape)
+
+
+def respond_with(
+    ask: Callable[[], Answer], refuse: Callable[[ErrorCode], R], shape: Callable[[Any], R] | None = None
+) -> R | Awaitable[R]:
     try:
-        answer = ctx.broker.groups.write(group_id, operation)
+        answer = ask()
     except ApiError as error:
         return refuse(error.code)
     if answer.done():

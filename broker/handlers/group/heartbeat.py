@@ -23,6 +23,7 @@ def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatRespon
         request.group_id,
         lambda core, now, token: core.heartbeat(now, token, request, client),
         _refuse,
+        writes=False,
     )
 
 

@@ -6,12 +6,12 @@ stable (KIP-447) · 8 several groups (KIP-709) · 9 member id and epoch (KIP-848
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 from broker.api import RequestContext, handler
 from broker.clock import now_ms
-from protocol.errors import ApiError, ErrorCode
+from broker.handlers.group.answers import respond_with
+from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -32,38 +32,49 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 INVALID_OFFSET = -1
 
 
+GroupAnswer = OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]
+
+
 @handler(OffsetFetchRequest)
 def offset_fetch(
     ctx: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """Only what is committed is told: an offset that was read must not be lost with the coordinator."""
-    several = ctx.api_version >= FIRST_VERSION_WITH_GROUPS
-    groups = [group.group_id for group in request.groups] if several else [request.group_id]
-    unsettled = [one for group_id in groups if (one := ctx.broker.groups.settled(group_id)) is not None]
-    return _offset_fetch_later(ctx, request, unsettled) if unsettled else _offset_fetch(ctx, request)
+    groups = request.groups if ctx.api_version >= FIRST_VERSION_WITH_GROUPS else [_as_group(request)]
+    answers = [_fetch(ctx, group, request.require_stable) for group in groups]
+    known = [answer for answer in answers if isinstance(answer, OffsetFetchResponseGroup)]
+    if len(known) < len(answers):
+        return _respond_later(ctx, request, answers)
+    return _response(ctx, request, known)
 
 
-async def _offset_fetch_later(
-    ctx: RequestContext, request: OffsetFetchRequest, unsettled: list[asyncio.Future[None]]
+async def _respond_later(
+    ctx: RequestContext, request: OffsetFetchRequest, answers: Sequence[GroupAnswer]
 ) -> OffsetFetchResponse:
-    await asyncio.wait(unsettled)
-    return _offset_fetch(ctx, request)
+    known = [one if isinstance(one, OffsetFetchResponseGroup) else await one for one in answers]
+    return _response(ctx, request, known)
 
 
-def _offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def _response(
+    ctx: RequestContext, request: OffsetFetchRequest, answers: list[OffsetFetchResponseGroup]
+) -> OffsetFetchResponse:
     if ctx.api_version >= FIRST_VERSION_WITH_GROUPS:
-        return OffsetFetchResponse(groups=[_fetch(ctx, group, request.require_stable) for group in request.groups])
+        return OffsetFetchResponse(groups=answers)
+    return _single(answers[0], _as_group(request), ctx.api_version)
+
+
+def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """The one group that a request before version 8 is about."""
     topics = None
     if request.topics is not None:
         topics = [
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
         ]
-    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    return _single(_fetch(ctx, group, request.require_stable), group, ctx.api_version)
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
-def _fetch(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+def _fetch(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> GroupAnswer:
     image = ctx.broker.image
     by_id = ctx.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     unknown: list[OffsetFetchResponseTopics] = []
@@ -78,17 +89,26 @@ def _fetch(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: 
             else:
                 unknown.append(_failed(topic, ErrorCode.UNKNOWN_TOPIC_ID))
         group.topics = known
-    try:
-        answer = ctx.broker.groups.core_of(group.group_id).offset_fetch(now_ms(), group, require_stable=require_stable)
-    except ApiError as error:
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
-    if answer.error_code:
-        answer.topics = []
+
+    def refuse(code: ErrorCode) -> OffsetFetchResponseGroup:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+
+    def shape(answer: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+        if answer.error_code:
+            answer.topics = []
+            return answer
+        if by_id:
+            answer.topics = [topic for topic in answer.topics if topic.topic_id != Uuid.ZERO]
+        answer.topics += unknown
         return answer
-    if by_id:
-        answer.topics = [topic for topic in answer.topics if topic.topic_id != Uuid.ZERO]
-    answer.topics += unknown
-    return answer
+
+    return respond_with(
+        lambda: ctx.broker.groups.read(
+            group.group_id, lambda core: core.offset_fetch(now_ms(), group, require_stable=require_stable)
+        ),
+        refuse,
+        shape,
+    )
 
 
 def _failed(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
