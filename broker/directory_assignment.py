@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from broker.controller_channel import ControllerChannel
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MAX_REPLICAS_PER_REQUEST: Final = 2250  # Kafka's; with ten directories that is a request of 64 KB
 TIMEOUT_MS: Final = 30_000
 STOP_S: Final = 5.0
 """How long a stop waits for a request under way."""
@@ -66,7 +68,9 @@ class DirectoryAssignment:
     async def _tell(self) -> None:
         try:
             while self._wanted and not self._stopping.is_set():
-                wanted, self._wanted = self._wanted, {}
+                wanted = dict(islice(self._wanted.items(), MAX_REPLICAS_PER_REQUEST))
+                for replica in wanted:
+                    del self._wanted[replica]
                 try:
                     await self._assign(wanted)
                 except ApiError as error:

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 from protocol.uuids import Uuid
+
+if TYPE_CHECKING:
+    from broker.partition import Partition
+    from controller.image import PartitionImage
+    from storage.log import Log
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -27,10 +33,23 @@ TopicKey = str | Uuid
 PartitionKey = tuple[TopicKey, int]
 
 
+class Idle(NamedTuple):
+    """A partition as it was when there was nothing in it to read. It cannot have an answer before it looks otherwise:
+    who may read it, and from when, is in the image; what there is to read, between the offsets."""
+
+    partition: Partition
+    image: PartitionImage | None
+    log: Log
+    log_end_offset: int
+    high_watermark: int
+    log_start_offset: int
+
+
 class FetchTarget:
     """One partition to read, with what the client last knew of it."""
 
     __slots__ = (
+        "_idle",
         "current_leader_epoch",
         "fetch_offset",
         "high_watermark",
@@ -53,9 +72,35 @@ class FetchTarget:
         self.current_leader_epoch = request.current_leader_epoch
         self.last_fetched_epoch = request.last_fetched_epoch
         self.replica_log_start_offset = request.log_start_offset
+        self._idle: Idle | None = None
 
-    def on_answer(self, fetch_offset: int, high_watermark: int, log_start_offset: int) -> None:
-        """Records were sent from `fetch_offset` on, together with these."""
+    def on_idle(self, partition: Partition) -> None:
+        """There is nothing to read from `fetch_offset` on, and no error."""
+        log = partition.log
+        self._idle = Idle(partition, partition.image, log, log.log_end_offset, log.high_watermark, log.log_start_offset)
+
+    def forget_idle(self) -> None:
+        self._idle = None
+
+    def idle_partition(self) -> Partition | None:
+        """The partition, if there still is nothing to read in it and nothing else that the client has not been told."""
+        idle = self._idle
+        if idle is None:
+            return None
+        partition, image, log, end, high_watermark, start = idle
+        if (
+            log.log_end_offset == end
+            and log.high_watermark == high_watermark == self.high_watermark
+            and log.log_start_offset == start == self.log_start_offset
+            and partition.image is image
+            and partition.log is log
+        ):
+            return partition
+        return None
+
+    def on_answer(self, wanted: FetchPartition, fetch_offset: int, high_watermark: int, log_start_offset: int) -> None:
+        """What is wanted was sent from `fetch_offset` on, together with these."""
+        self.update(wanted)
         self.fetch_offset = fetch_offset
         self.high_watermark = high_watermark
         self.log_start_offset = log_start_offset
@@ -80,7 +125,7 @@ class FetchTarget:
 
 
 class FetchSession:
-    __slots__ = ("by_id", "created_ms", "epoch", "id", "last_used_ms", "partitions", "privileged")
+    __slots__ = ("_reader", "by_id", "created_ms", "epoch", "id", "last_used_ms", "partitions", "privileged")
 
     def __init__(self, session_id: int, by_id: bool, privileged: bool, now_ms: int) -> None:
         self.id = session_id
@@ -90,6 +135,14 @@ class FetchSession:
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.partitions: OrderedDict[PartitionKey, FetchTarget] = OrderedDict()
+        self._reader: Hashable = None
+
+    def on_reader(self, reader: Hashable) -> None:
+        """Who reads, and how. What was idle for one need not be so for another."""
+        if reader != self._reader:
+            self._reader = reader
+            for target in self.partitions.values():
+                target.forget_idle()
 
     def change(self, request: FetchRequest) -> None:
         for key, wanted in _requested(request, self.by_id):

@@ -204,7 +204,7 @@ class Partition:
 
     def _must_sync(self, now_ms: int) -> bool:
         """Whether what was appended may not be shown yet. Then it is on its way to the disk, whoever waits for it."""
-        if self._syncing is None and self.log.needs_flush(now_ms):
+        if (self._syncing is None or self._syncing.done()) and self.log.needs_flush(now_ms):
             self._syncing = asyncio.get_running_loop().create_task(self._sync_then_commit(), name=f"sync of {self}")
         return self._syncing is not None
 
@@ -213,10 +213,10 @@ class Partition:
             while self.log.needs_flush(wall_clock_ms()):
                 await self.log.flush()
                 self._maybe_commit()
-        except StorageError as error:
-            log_.error("%s: %s", self, error)
+        except Exception as error:  # mostly its directory is offline, and the partition with it
+            log_.error("%s: %s", self, error, exc_info=None if isinstance(error, StorageError) else error)
             self._commits.fail(ErrorCode.KAFKA_STORAGE_ERROR)
-            return  # its directory is offline, and the partition with it: nothing is committed any more
+            return  # `_syncing` stays: nothing is committed before another sync has succeeded
         self._syncing = None
         self._maybe_commit()
 
@@ -248,6 +248,8 @@ class Partition:
             on_committed(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             self._commits.add(end_offset, on_committed)
+            if self.log.rules.flushes:
+                self._must_sync(wall_clock_ms())
 
     def _commit_outcome(self) -> ErrorCode:
         """Committed by fewer replicas than the topic demands, if the ISR shrank after the append."""
@@ -304,6 +306,16 @@ class Partition:
             self._maybe_commit()
         if len(self._deletions):
             self._deletions.release(self.low_watermark, ErrorCode.NONE)
+
+    def on_idle_fetch(
+        self, now_ms: int, replica_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int
+    ) -> bool:
+        """The same, shorter, where the log end has not moved since the follower's last fetch, and it is level. False,
+        and nothing is done, if more than the time of the fetch is new."""
+        leadership = self.leadership
+        return leadership is not None and leadership.on_idle_fetch(
+            now_ms, replica_id, broker_epoch, fetch_offset, log_start_offset
+        )
 
     def on_throttle(self, leader_quota: ReplicationQuota | None, follower_quota: ReplicationQuota | None) -> None:
         """Other quotas, or other rates of theirs: followers that were held may read more now."""

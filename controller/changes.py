@@ -22,6 +22,7 @@ from controller import (
 )
 from controller.image import MetadataImage
 from controller.outcome import Outcome
+from controller.probes import BrokerProbes
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -60,6 +61,7 @@ class ClusterChanges:
     if TYPE_CHECKING:  # what the controller supplies
         image: MetadataImage
         heartbeats: heartbeats.BrokerHeartbeats
+        probes: BrokerProbes
 
         @property
         def cluster_id(self) -> str: ...
@@ -79,7 +81,15 @@ class ClusterChanges:
         def upgrade_kraft_version(self, level: int, validate_only: bool) -> None: ...
         def monotonic_ms(self) -> int: ...
         def _check_active(self) -> None: ...
-        async def _change(self, decide: Callable[[MetadataImage], Outcome[R]], timeout_ms: int | None = None) -> R: ...
+        async def _change(
+            self,
+            decide: Callable[[MetadataImage], Outcome[R]],
+            timeout_ms: int | None = None,
+            *,
+            limit: int | None = ...,
+        ) -> R:
+            """``limit`` is of records, by default the one of users' requests."""
+            ...
 
     # Requests of administrators
 
@@ -146,7 +156,7 @@ class ClusterChanges:
         except ApiError as error:
             return _refused(UnregisterBrokerResponse, error)
 
-    # Requests of brokers and controllers
+    # Requests of brokers and controllers: as many records as it takes
 
     async def on_broker_registration(
         self, request: BrokerRegistrationRequest, *, api_version: int = 4
@@ -165,8 +175,10 @@ class ClusterChanges:
             )
 
         try:
-            return await self._change(decide)
+            return await self._change(decide, limit=None)
         except ApiError as error:
+            if error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                self.probes.suspect_unless_starting(request.broker_id)
             return _refused(BrokerRegistrationResponse, error)
 
     async def on_broker_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
@@ -174,11 +186,15 @@ class ClusterChanges:
         try:
             self._check_active()
             self.heartbeats.on_contact(request.broker_id, request.broker_epoch, self.monotonic_ms())
-            return await self._change(
+            response = await self._change(
                 lambda image: heartbeats.broker_heartbeat(
                     image, request, config=self.appended_config, heartbeats=self.heartbeats
-                )
+                ),
+                limit=None,
             )
+            if response.should_shut_down:  # it will not be heard of again: whoever starts it anew need not wait
+                self.heartbeats.end_session(request.broker_id, request.broker_epoch)
+            return response
         except ApiError as error:
             return _refused(BrokerHeartbeatResponse, error)
 
@@ -197,7 +213,7 @@ class ClusterChanges:
             return alter_partition.alter_partition(image, request, config=self.appended_config, api_version=api_version)
 
         try:
-            return await self._change(decide)
+            return await self._change(decide, limit=None)
         except ApiError as error:
             return _refused(AlterPartitionResponse, error)
 
@@ -208,7 +224,7 @@ class ClusterChanges:
             return replica_directories.assign_replicas_to_directories(image, request, config=self.appended_config)
 
         try:
-            return await self._change(decide)
+            return await self._change(decide, limit=None)
         except ApiError as error:
             return _refused(AssignReplicasToDirsResponse, error)
 

@@ -52,7 +52,9 @@ _log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-# Kafka's limit of records that one request may cause: they are one batch, and hold up everything behind them.
+# Kafka's limit of records that a user's request may cause: they are one batch, and hold up everything behind them.
+# What a broker that comes or goes causes is as much as it has partitions, and must be possible: there the limit is the
+# size of a batch, MAX_BATCH_BYTES, with room for some 100,000 of them.
 MAX_RECORDS_PER_REQUEST: Final = 10_000
 
 READ_AGAIN_S: Final = 1.0  # after the committed log could not be read
@@ -327,12 +329,15 @@ class Controller(ClusterChanges, TopicChanges):
         if self._active or self._leadership.leader_id != self.node.node_id or not self._leadership.is_ready:
             return
         self._active = True
+        self._forget_pending()
         self._appended, self._appended_config = self.image, self.effective_config
         self.heartbeats.activate(self.image, self.monotonic_ms())
         own = self.image.brokers.get(self.node.node_id)
         if own is not None and own.incarnation_id != self.incarnation_id:
-            self.heartbeats.end_session(own.id)  # of the process that had this directory before
+            self.heartbeats.end_session(own.id, own.epoch)  # of the process that had this directory before
         _log.info("This node is the active controller in epoch %d", self._leadership.epoch)
+        self._maintenance.start()
+        self.probes.suspect(self._previous_leader)  # it may have stopped leading because it died, the broker with it
         try:
             if self.published.in_transaction:
                 self._append([AbortTransactionRecord(reason="the controller that began it stopped before its end")])
@@ -344,8 +349,6 @@ class Controller(ClusterChanges, TopicChanges):
                 )
         except ApiError as error:
             _log.error("This node cannot act as controller: %s", error)
-        self._maintenance.start()
-        self.probes.suspect(self._previous_leader)  # it may have stopped leading because it died, the broker with it
 
     def _deactivate(self) -> None:
         """Deposed, or stopping: forget what was appended, and tell all who wait for it."""
@@ -354,6 +357,9 @@ class Controller(ClusterChanges, TopicChanges):
         self._active = False
         self._maintenance.stop()
         self.probes.stop()
+        self._forget_pending()
+
+    def _forget_pending(self) -> None:
         self._pending.clear()
         waiting, self._waiting = self._waiting, deque()
         for _, waiter in waiting:
@@ -381,13 +387,19 @@ class Controller(ClusterChanges, TopicChanges):
         if not self._active:
             raise self._refusal()
 
-    async def _change(self, decide: Callable[[MetadataImage], Outcome[R]], timeout_ms: int | None = None) -> R:
+    async def _change(
+        self,
+        decide: Callable[[MetadataImage], Outcome[R]],
+        timeout_ms: int | None = None,
+        *,
+        limit: int | None = MAX_RECORDS_PER_REQUEST,
+    ) -> R:
         """Deciding and appending happen in one step of the loop, so changes are serialised without a lock."""
         self._check_active()
         if timeout_ms is not None and timeout_ms <= 0:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT)  # as in Kafka: too late before it was begun
         records, response = decide(self._appended)
-        if len(records) > MAX_RECORDS_PER_REQUEST:
+        if limit is not None and len(records) > limit:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         self._append(records)
         self._maintenance.on_contact()
@@ -416,6 +428,10 @@ class Controller(ClusterChanges, TopicChanges):
         except StorageError as error:  # nothing was appended
             self._on_append_failed(error)
             raise _unwritable(error) from error
+        # To take the batch was a step of the core, which may have ended with this node deposed: it had not heard of a
+        # majority for too long, or the disk failed. Whoever waited was told then, and so must whoever asked now.
+        if not self._active or self._leadership.epoch != epoch:
+            raise self._refusal()
         # Nothing is committed before the next turn of the loop: it takes a sync, even in a quorum of one.
         self._appended, self._appended_config = image, config
         self._pending.append(_Pending(image, delta, config))

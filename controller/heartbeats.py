@@ -26,6 +26,9 @@ from protocol.uuids import Uuid
 
 _log = logging.getLogger(__name__)
 
+FENCE_AGAIN_MS: Final = 1000
+"""After the log did not take a broker's fencing, because the disk is full for instance."""
+
 _NONE: Final = -1
 _NO_ONE_IS_BEHIND: Final = 1 << 62
 
@@ -101,10 +104,13 @@ class BrokerHeartbeats:
             known.contact_ms = now_ms
             known.is_suspected = False
 
-    def end_session(self, broker_id: int) -> None:
-        """This registration's process is dead, or about to end: another may take its id at once."""
+    def end_session(self, broker_id: int, broker_epoch: int) -> None:
+        """This registration's process is dead, or about to end: another may take its id at once.
+
+        Called when its fencing is in the log, not before: nobody fences a broker without a session.
+        """
         known = self._brokers.get(broker_id)
-        if known is not None:
+        if known is not None and known.epoch == broker_epoch:
             known.contact_ms = None
 
     def on_metadata_offset(self, broker_id: int, metadata_offset: int) -> None:
@@ -137,14 +143,13 @@ class BrokerHeartbeats:
             default=_NO_ONE_IS_BEHIND,
         )
 
-    def expired(self, now_ms: int) -> list[int]:
-        """The brokers whose session is over; each is returned once, in the order of their ids."""
-        found = []
-        for broker_id, known in sorted(self._brokers.items()):
-            if known.contact_ms is not None and self._is_expired(known.contact_ms, now_ms):
-                known.contact_ms = None
-                found.append(broker_id)
-        return found
+    def expired(self, now_ms: int) -> list[tuple[int, int]]:
+        """The brokers whose session is over and was not ended yet, with their epochs, in the order of their ids."""
+        return [
+            (broker_id, known.epoch)
+            for broker_id, known in sorted(self._brokers.items())
+            if known.contact_ms is not None and self._is_expired(known.contact_ms, now_ms)
+        ]
 
     def next_deadline_ms(self) -> int | None:
         """When to ask ``expired`` again; None while there is no session."""
@@ -201,8 +206,6 @@ def broker_heartbeat(
         _log.info("Broker %d: %s after its heartbeat, was %s", broker_id, states.next.name, states.current.name)
     records = _transition(image, config, broker, states)
     heartbeats.on_metadata_offset(broker_id, request.current_metadata_offset)
-    if states.next is BrokerState.SHUTDOWN_NOW:
-        heartbeats.end_session(broker_id)  # it will not be heard of again: whoever starts it anew need not wait
     level = image.features.metadata_version
     if level >= DIRECTORY_ASSIGNMENT_LEVEL and request.offline_log_dirs:
         after = image if not records else apply_records(image, records, offset=image.offset, epoch=image.epoch)[0]
@@ -239,21 +242,26 @@ def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) 
 def fence_dead(
     image: MetadataImage, broker_id: int, seen: tuple[int, int], *, config: BrokerConfig, heartbeats: BrokerHeartbeats
 ) -> Outcome[bool]:
-    """Fence a broker whose process is gone, unless it was heard of since ``seen``, or another has its place."""
+    """Fence a broker whose process is gone, unless it was heard of since ``seen``, or another has its place.
+
+    True if its session is to be ended with that.
+    """
     broker = image.brokers.get(broker_id)
     if broker is None or heartbeats.contact(broker_id) != seen or broker.epoch != seen[0]:
         return Outcome([], False)
-    heartbeats.end_session(broker_id)
     return Outcome([] if broker.fenced else fence_broker(image, config, broker_id), True)
 
 
 def fence_expired(
     image: MetadataImage, *, config: BrokerConfig, heartbeats: BrokerHeartbeats, now_ms: int
-) -> Outcome[list[int]]:
-    """Fence the brokers that were silent for longer than broker.session.timeout.ms; the answer names them."""
+) -> Outcome[list[tuple[int, int]]]:
+    """Fence the brokers that were silent for longer than broker.session.timeout.ms.
+
+    The answer names those whose sessions are to be ended with that, with their epochs.
+    """
     records: list[Message] = []
-    fenced = []
-    for broker_id in heartbeats.expired(now_ms):
+    expired = heartbeats.expired(now_ms)
+    for broker_id, _ in expired:
         broker = image.brokers.get(broker_id)
         if broker is None or broker.fenced:
             continue
@@ -261,8 +269,7 @@ def fence_expired(
         made = fence_broker(image, config, broker_id)
         image, _ = apply_records(image, made, offset=image.offset, epoch=image.epoch)
         records += made
-        fenced.append(broker_id)
-    return Outcome(records, fenced)
+    return Outcome(records, expired)
 
 
 def _next_state(

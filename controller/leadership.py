@@ -8,7 +8,7 @@ returns; such an election is unclean, and the partition is marked as recovering.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from config.broker import BrokerConfig
@@ -74,7 +74,7 @@ class Elections:
     ) -> PartitionChangeRecord | None:
         """What it takes to bring a partition to ``target``; ``without`` may not lead."""
         partition = topic.partitions[partition_id]
-        rules = self._rules(topic, partition, without)
+        rules = self._rules(topic, _moved(partition, target.directories), without)
         return change_partition(topic.topic_id, partition_id, partition, rules, target)
 
     def usual_election(self, topic: TopicImage) -> Election:
@@ -125,7 +125,7 @@ class Elections:
     def _rules(self, topic: TopicImage, partition: PartitionImage, without: int = NO_LEADER) -> Rules:
         return Rules(
             lambda replica: replica != without and self._may_lead(partition, replica),
-            self._min_isr(topic),
+            self._min_isr(topic, partition),
             self._with_elr,
             self._image.features.metadata_version,
             lambda replica: default_directory(self._image.brokers[replica]),
@@ -142,12 +142,25 @@ class Elections:
         # A registration from before KIP-858 names no directories: then nobody knows of a lost one.
         return directory != DIRECTORY_LOST and (not broker.directories or directory in broker.directories)
 
-    def _min_isr(self, topic: TopicImage) -> int:
-        """A topic with fewer replicas than min.insync.replicas needs all of them, not more than there are."""
+    def _min_isr(self, topic: TopicImage, partition: PartitionImage) -> int:
+        """A partition with fewer replicas than min.insync.replicas needs all of them, not more than there are.
+
+        Here Kafka 4.3.1 differs: it counts the replicas of partition 0, while the leader of another partition counts
+        that one's. Where a reassignment has left partition 0 with fewer, the leaders of the others stop to commit while
+        the controller believes that they go on, and lets go of replicas that have everything.
+        """
         configured = self._setting(topic, MIN_ISR)
         wanted = self._config.min_insync_replicas if configured is None else int(configured)
-        return min(wanted, len(topic.partitions[0].replicas))
+        return min(wanted, len(partition.replicas))
 
     def _setting(self, topic: TopicImage, name: str) -> str | None:
         configured = self._image.topic_configs(topic.name).get(name)
         return self._image.default_broker_configs.get(name) if configured is None else configured
+
+
+def _moved(partition: PartitionImage, directories: Mapping[int, Uuid]) -> PartitionImage:
+    """With the replicas where they are told to be: one that is in a directory that is up may lead from then on."""
+    if not directories:
+        return partition
+    known = zip(partition.replicas, partition.directories, strict=False)
+    return partition._replace(directories=tuple(directories.get(replica, before) for replica, before in known))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from config.broker import BrokerConfig
 from controller.elections import balance_leaders, elect_unclean_leaders
-from controller.heartbeats import fence_expired
+from controller.heartbeats import FENCE_AGAIN_MS, fence_expired
 from controller.image import MetadataImage
 from controller.outcome import Outcome
 from protocol.metadata.no_op_record import NoOpRecord
@@ -40,6 +40,7 @@ class Maintenance:
         self._last_append_ms = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self._fence_again_ms = 0
         self._periodic = [
             _Periodic(
                 config.unclean_leader_election_interval_ms,
@@ -78,10 +79,13 @@ class Maintenance:
         deadlines = [work.due_ms for work in self._periodic]
         if self._idle_ms > 0:
             deadlines.append(self._last_append_ms + self._idle_ms)
-        heartbeats = self._controller.heartbeats
-        sessions = (heartbeats.next_deadline_ms(), heartbeats.next_suspicion_ms())
+        sessions = (self._session_due_ms(), self._controller.heartbeats.next_suspicion_ms())
         deadlines += [due for due in sessions if due is not None]
         return min(deadlines)
+
+    def _session_due_ms(self) -> int | None:
+        due = self._controller.heartbeats.next_deadline_ms()
+        return None if due is None else max(due, self._fence_again_ms)
 
     def _arm(self) -> None:
         self.stop()
@@ -91,11 +95,11 @@ class Maintenance:
     def _on_timer(self) -> None:
         controller = self._controller
         now = controller.monotonic_ms()
-        session = controller.heartbeats.next_deadline_ms()
+        session = self._session_due_ms()
         if session is not None and session <= now:
-            controller.change_unasked(self._fence)
+            self._fence_expired(now)
         for broker_id in controller.heartbeats.newly_silent(now):
-            controller.probes.suspect(broker_id)
+            controller.probes.suspect_unless_starting(broker_id)
         for work in self._periodic:
             if work.due_ms <= now:
                 more = controller.change_unasked(work.decide)
@@ -106,14 +110,20 @@ class Maintenance:
         if controller.is_active:
             self._arm()
 
-    def _fence(self, image: MetadataImage) -> Outcome[list[int]]:
+    def _fence_expired(self, now_ms: int) -> None:
         controller = self._controller
-        return fence_expired(
-            image,
-            config=controller.appended_config,
-            heartbeats=controller.heartbeats,
-            now_ms=controller.monotonic_ms(),
-        )
+
+        def decide(image: MetadataImage) -> Outcome[list[tuple[int, int]]]:
+            return fence_expired(
+                image, config=controller.appended_config, heartbeats=controller.heartbeats, now_ms=now_ms
+            )
+
+        expired = controller.change_unasked(decide)
+        if expired is None:
+            self._fence_again_ms = now_ms + FENCE_AGAIN_MS
+            return
+        for broker_id, broker_epoch in expired:
+            controller.heartbeats.end_session(broker_id, broker_epoch)
 
 
 def _no_op(image: MetadataImage) -> Outcome[Any]:

@@ -2,9 +2,10 @@
 
 A session ends after ``broker.session.timeout.ms`` of silence, nine seconds by default, in which nobody leads what the
 broker led. But a process that died leaves traces: its connections break, and nobody listens any more where it did. So
-the active controller knocks at the broker's door as soon as it falls silent. Only a refused connection counts: a host
-that does not answer, a process that hangs or a network that drops are for the session to decide. Fencing a broker that
-lives after all does no harm but a moment's leave: its next heartbeat brings it back.
+the active controller knocks at the broker's door as soon as it falls silent, or when another process wants to be that
+broker: mostly it is the same one, started again. Only a refused connection counts: a host that does not answer, a
+process that hangs or a network that drops are for the session to decide. Fencing a broker that lives after all does no
+harm but a moment's leave: its next heartbeat brings it back.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from controller.heartbeats import fence_dead
+from controller.heartbeats import FENCE_AGAIN_MS, fence_dead
 from controller.image import MetadataImage
 from controller.outcome import Outcome
 
@@ -29,7 +30,8 @@ RETRIES_S: Final = (0.0, 0.05, 0.25, 1.0)
 
 class BrokerProbes:
     """Owned by its controller; works while that is active. ``listener`` is the one that brokers use among themselves:
-    what it announces must be reachable from other nodes."""
+    what it announces must be reachable from other nodes. Where they have none of that name, as the controller alone may
+    not know which it is, all doors must be closed."""
 
     def __init__(self, controller: Controller, listener: str) -> None:
         self._controller = controller
@@ -43,7 +45,7 @@ class BrokerProbes:
 
     def on_connection_closed(self, peer: str) -> None:
         node_id = self._peers.pop(peer, None)
-        if node_id is not None:
+        if node_id is not None and node_id not in self._peers.values():  # else it, or another process, is back
             self.suspect(node_id)
 
     def suspect(self, broker_id: int) -> None:
@@ -53,16 +55,26 @@ class BrokerProbes:
         seen = controller.heartbeats.contact(broker_id)
         if not controller.is_active or broker is None or seen is None or broker_id in self._under_way:
             return
-        endpoint = broker.endpoints.get(self._listener)
-        if endpoint is None or broker.incarnation_id == controller.incarnation_id:
+        own = broker.endpoints.get(self._listener)
+        doors = [(door.host, door.port) for door in (broker.endpoints.values() if own is None else (own,))]
+        if not doors or broker.incarnation_id == controller.incarnation_id:
             return
         task = asyncio.get_running_loop().create_task(
-            self._probe(broker_id, endpoint.host, endpoint.port, seen), name=f"probe of broker {broker_id}"
+            self._probe(broker_id, doors, seen), name=f"probe of broker {broker_id}"
         )
         self._under_way[broker_id] = task
         task.add_done_callback(lambda _: self._under_way.pop(broker_id, None))
 
-    async def _probe(self, broker_id: int, host: str, port: int, seen: tuple[int, int]) -> None:
+    def suspect_unless_starting(self, broker_id: int) -> None:
+        """The same for signs that prove nothing: a heartbeat is missing, another process registers with this id.
+
+        A broker listens before it is unfenced: an unfenced one that does not listen is dead, one that starts may live.
+        """
+        broker = self._controller.image.brokers.get(broker_id)
+        if broker is not None and not broker.fenced:
+            self.suspect(broker_id)
+
+    async def _probe(self, broker_id: int, doors: list[tuple[str, int]], seen: tuple[int, int]) -> None:
         controller = self._controller
 
         def decide(image: MetadataImage) -> Outcome[bool]:
@@ -74,10 +86,15 @@ class BrokerProbes:
             await asyncio.sleep(wait_s)
             if controller.heartbeats.contact(broker_id) != seen:
                 return
-            if await _is_refused(host, port):
-                if controller.change_unasked(decide):
-                    _log.warning("Broker %d is fenced: nobody listens at %s:%d any more", broker_id, host, port)
-                return
+            if not all(await asyncio.gather(*(_is_refused(*door) for door in doors))):
+                continue
+            while (fenced := controller.change_unasked(decide)) is None and controller.is_active:  # noqa: ASYNC110
+                await asyncio.sleep(FENCE_AGAIN_MS / 1000)
+            if fenced:
+                controller.heartbeats.end_session(broker_id, seen[0])
+                places = " or ".join(f"{host}:{port}" for host, port in doors)
+                _log.warning("Broker %d is fenced: nobody listens at %s any more", broker_id, places)
+            return
 
     def stop(self) -> None:
         for task in self._under_way.values():

@@ -80,19 +80,31 @@ def _alter(
     if not may_resize:
         _check_same_size(partition, wanted.replicas)
     plan = plan_reassignment(partition, wanted.replicas)
-    target = Target(replicas=plan.replicas, adding=plan.adding, removing=plan.removing)
+    dropped = tuple(replica for replica in partition.replicas if replica not in plan.replicas)
+    complete = partition.isr or partition.elr or partition.last_known_elr
+    if dropped and complete and set(complete) <= set(dropped):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Unable to replace the reassignment of {name}:{wanted.partition_index}: its replicas "
+            f"{', '.join(map(str, dropped))} would be dropped at once, and no other has all records.",
+        )
+    isr = tuple(replica for replica in partition.isr if replica not in dropped)
+    target = Target(isr=isr, replicas=plan.replicas, adding=plan.adding, removing=plan.removing, emptied=dropped)
     return elections.change(topic, wanted.partition_index, target)
 
 
 def plan_reassignment(partition: PartitionImage, wanted: Sequence[int]) -> Reassignment:
     """From the original replicas to ``wanted``, whatever is under way (KIP-455).
 
+    A replica that only the plan before this one wanted is in neither: it is dropped at once, as a cancellation would.
+    If it stayed until the end of this plan, a cancellation of that would take it for an original one.
+
     Here Kafka 4.3.1 differs: it plans from the replicas of the moment, and what would become empty keeps its old value.
     So a replica that the first plan added and the second does not want is both added and removed, and such a
     reassignment never ends; one that goes back to where it came from removes what it should keep.
     """
     original = set(partition.replicas) - set(partition.adding_replicas)
-    removing = tuple(sorted(set(partition.replicas) - set(wanted)))
+    removing = tuple(sorted(original - set(wanted)))
     adding = tuple(sorted(set(wanted) - original))
     return Reassignment((*wanted, *removing), adding, removing)
 

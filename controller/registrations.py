@@ -17,7 +17,6 @@ from controller.heartbeats import BrokerHeartbeats
 from controller.image import (
     KRAFT_VERSION_FEATURE,
     METADATA_VERSION_FEATURE,
-    BrokerImage,
     Endpoint,
     MetadataImage,
     VersionRange,
@@ -69,7 +68,6 @@ def register(
         existing is not None
         and existing.incarnation_id != request.incarnation_id
         and heartbeats.has_valid_session(existing.id, existing.epoch, now_ms)
-        and not _is_restart(existing, request)
     ):
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -96,12 +94,6 @@ def register(
     registered: Any = records[-1]
     assert isinstance(registered, RegisterBrokerRecord)
     return Outcome(records, BrokerRegistrationResponse(broker_epoch=registered.broker_epoch))
-
-
-def _is_restart(existing: BrokerImage, request: BrokerRegistrationRequest) -> bool:
-    places = {(listener.name, listener.host, listener.port) for listener in request.listeners}
-    same_places = places == {(name, at.host, at.port) for name, at in existing.endpoints.items()}
-    return same_places and bool(request.log_dirs) and set(request.log_dirs) == set(existing.directories)
 
 
 def _check_directories(image: MetadataImage, broker_id: int, directories: list[Uuid]) -> None:

@@ -7,7 +7,7 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from protocol.uuids import Uuid
 from storage.atomic_file import read_text, write_atomically
@@ -25,6 +25,17 @@ LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 
 _log = logging.getLogger(__name__)
+
+
+def epoch_of_clean_stop(marks: Iterable[tuple[bool, int] | None]) -> int:
+    """The broker epoch of the last run if it ended cleanly in every log directory, -1 otherwise. A mark is what
+    `read_clean_shutdown` found; None stands for a directory that cannot be used.
+
+    One that failed may have lost what was acknowledged, and it has no mark, or an older one. The controller takes a
+    broker's word for all its replicas at once, so one such directory is enough for none.
+    """
+    epochs = {mark[1] if mark is not None and mark[0] else -1 for mark in marks}
+    return epochs.pop() if len(epochs) == 1 else -1
 
 
 class LogDirectory:

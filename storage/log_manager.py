@@ -23,7 +23,7 @@ from storage.disk import DISK, Disk, UnsyncedDisk
 from storage.errors import StorageError
 from storage.index import CorruptIndex
 from storage.log import Log, wall_clock_ms
-from storage.log_directory import LogDirectory
+from storage.log_directory import LogDirectory, epoch_of_clean_stop
 from storage.log_loading import AssignedDirectory, FoundLog, choose, find_logs, read_topic_id
 from storage.log_names import DELETE_SUFFIX, STRAY_SUFFIX, future_name, set_aside_name
 from storage.log_tasks import LogTasks
@@ -64,13 +64,8 @@ class LogManager:
             raise
 
     def read_previous_broker_epoch(self) -> int:
-        """The broker epoch of the last run if it ended cleanly in every directory, -1 otherwise: one that is missing,
-        or was left in another way, may have lost records that only this broker had acknowledged."""
-        if not all(directory.online for directory in self.directories):
-            return -1
-        found = {directory.read_clean_shutdown() for directory in self.directories}
-        clean, epoch = found.pop()
-        return epoch if clean and not found else -1
+        """The broker epoch of the last run if it ended cleanly, -1 otherwise."""
+        return epoch_of_clean_stop(one.read_clean_shutdown() if one.online else None for one in self.directories)
 
     async def start(
         self, topic_configs: Callable[[str], LogConfig], assigned: AssignedDirectory = lambda topic, partition: None

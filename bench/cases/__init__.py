@@ -1,7 +1,7 @@
 """All cases, in the order of a run.
 
-Start-up first, on an unloaded machine; then what moves records; then groups and Spark; memory after all that load; and
-last the cases that want the machine for themselves.
+Start-up first, on an unloaded machine; then what moves records, on one broker and on three; then groups and Spark;
+memory after all that load; and last the cases that want the machine for themselves.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ CASES: tuple[Case, ...] = (
     *produce.CASES,
     *consume.CASES,
     *latency.CASES,
+    *replication.CASES,
     *python_client.CASES,
     *groups.CASES,
     *spark.CASES,
@@ -33,5 +34,4 @@ CASES: tuple[Case, ...] = (
     *startup.AFTER_LOAD,
     *partitions.CASES,
     *quorum.CASES,
-    *replication.CASES,
 )

@@ -44,8 +44,8 @@ class FetchSessionClient(Generic[K, P]):
             return SessionRequest(self._session_id, INITIAL_EPOCH, dict(wanted), [])
         sent = self._sent
         changed = {key: position for key, position in wanted.items() if sent.get(key) != position}
-        forgotten = [key for key in sent if key not in wanted]
-        sent.update(changed)
+        sent.update(changed)  # now all that is wanted, and perhaps more
+        forgotten = [key for key in sent if key not in wanted] if len(sent) > len(wanted) else []
         for key in forgotten:
             del sent[key]
         return SessionRequest(self._session_id, self._epoch, changed, forgotten)

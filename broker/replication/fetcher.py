@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from broker.clock import now_ms as wall_clock_ms
 from broker.network.client import CallFailed
@@ -62,13 +62,28 @@ HANG_UP_INTERVAL_S: Final = 0.2
 Key = tuple[Uuid, int]
 
 
-class Followed(NamedTuple):
-    partition: Partition
-    state: FollowerState
+class Followed:
+    """A partition and its state. Remembers what the next fetch asks for: most of a thousand partitions are idle."""
 
-    @property
-    def key(self) -> Key:
-        return self.partition.topic_id, self.partition.index
+    __slots__ = ("_log", "_position", "key", "partition", "state")
+
+    def __init__(self, partition: Partition, state: FollowerState) -> None:
+        self.key: Key = (partition.topic_id, partition.index)
+        self.partition = partition
+        self.state = state
+        self._log: Log | None = None
+        self._position: FetchPosition | None = None
+
+    def on_step(self) -> None:
+        """Steps are what moves a log that follows; else only its start moves, by retention, or the log itself."""
+        self._position = None
+
+    def position(self) -> FetchPosition:
+        known, log_ = self._position, self.partition.log
+        if known is None or known.log_start_offset != log_.log_start_offset or self._log is not log_:
+            self._log = log_
+            self._position = known = self.state.position(position_of(log_))
+        return known
 
 
 def position_of(log_: Log) -> LogPosition:
@@ -153,11 +168,12 @@ class LeaderFetcher:
     async def _round(self) -> None:
         self._wake.clear()
         now = monotonic_ms()
-        asking = [one for one in self.followed.values() if one.state.wants_offsets(now)]
-        if asking:
-            await self._ask_offsets(asking)
-            return
         wanted = {key: one for key, one in self.followed.items() if one.state.wants_fetch(now)}
+        if len(wanted) < len(self.followed):
+            asking = [one for one in self.followed.values() if one.state.wants_offsets(now)]
+            if asking:
+                await self._ask_offsets(asking)
+                return
         allowed_at_ms = self._leave_out_throttled(wanted, now)
         if wanted:
             await self._fetch(wanted, None if allowed_at_ms is None else allowed_at_ms - now)
@@ -166,11 +182,13 @@ class LeaderFetcher:
 
     def _leave_out_throttled(self, wanted: dict[Key, Followed], now_ms: int) -> int | None:
         """When those that were left out may be fetched again; None if there are none."""
+        quota = self._fetchers.quota
+        if not quota.is_exceeded(now_ms):
+            return None
         held = [
             key for key, one in wanted.items() if one.partition.follower_quota is not None and not one.state.is_level
         ]
-        quota = self._fetchers.quota
-        if not held or not quota.is_exceeded(now_ms):
+        if not held:
             return None
         for key in held:
             del wanted[key]
@@ -191,7 +209,7 @@ class LeaderFetcher:
 
     async def _fetch(self, wanted: Mapping[Key, Followed], max_wait_ms: int | None) -> None:
         """Waits no longer for records than `max_wait_ms`: then others want to be fetched, too."""
-        positions = {key: one.state.position(position_of(one.partition.log)) for key, one in wanted.items()}
+        positions = {key: one.position() for key, one in wanted.items()}
         asked = self._session.request(positions)
         self._is_fetching = True
         try:
@@ -261,7 +279,8 @@ class LeaderFetcher:
     # --- steps
 
     def _perform(self, followed: Followed, step: Step, records: bytes | memoryview | None = None) -> None:
-        partition, state = followed
+        partition, state = followed.partition, followed.state
+        followed.on_step()
         try:
             if isinstance(step, Append):
                 self._append(followed, step, records)
@@ -288,7 +307,7 @@ class LeaderFetcher:
             log.exception("%s: the answer of broker %d could not be carried out", partition, self.leader)
 
     def _append(self, followed: Followed, step: Append, records: bytes | memoryview | None) -> None:
-        partition, state = followed
+        partition, state = followed.partition, followed.state
         log_ = partition.log
         if records:
             quota = partition.follower_quota

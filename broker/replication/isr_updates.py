@@ -1,6 +1,6 @@
 """AlterPartition: the changes of in-sync sets that this broker's partitions want, sent to the active controller.
 
-One request is under way at a time; what comes up meanwhile goes out together in the next one. A change is repeated
+One request is under way at a time; what comes up meanwhile goes out together in the next ones. A change is repeated
 until the controller has decided it, or until the partition itself no longer waits for it.
 """
 
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from broker.replication.leader import IsrChange, IsrResult
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MAX_CHANGES_PER_REQUEST: Final = 2250
+"""As many as Kafka's brokers tell directories in one request: the controller decides on a request in one go, and all
+others wait meanwhile."""
 RETRY_S: Final = 0.05  # Kafka's wait before an AlterPartition is repeated
 _TIMEOUT_MS: Final = 5_000
 """Short, because each try is made anew with what is wanted then."""
@@ -72,7 +76,9 @@ class IsrUpdates:
     async def _send_all(self) -> None:
         try:
             while self._queue:
-                batch, self._queue = self._queue, {}
+                batch = dict(islice(self._queue.items(), MAX_CHANGES_PER_REQUEST))
+                for key in batch:
+                    del self._queue[key]
                 again = await self._send(batch)
                 for key, item in again.items():
                     self._queue.setdefault(key, item)

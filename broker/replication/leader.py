@@ -88,6 +88,18 @@ class Follower:
         self._last_fetch_ms = now_ms
         self._last_fetch_leader_end = max(leader_end_offset, self._last_fetch_leader_end)
 
+    def on_idle_fetch(self, now_ms: int, fetch_offset: int, log_start_offset: int, broker_epoch: int) -> bool:
+        """`on_fetch` for one that asks for the log end and says what it said before: only the time is new. False, and
+        nothing is done, if it says something else."""
+        if (
+            fetch_offset != self.log_end_offset
+            or log_start_offset != self.log_start_offset
+            or broker_epoch != self.broker_epoch
+        ):
+            return False
+        self.last_caught_up_ms = self._last_fetch_ms = now_ms
+        return True
+
     def on_new_leader_epoch(self, now_ms: int, leader_end_offset: int, in_sync: bool, has_led_on: bool) -> None:
         """This broker leads in a new epoch: the follower's time to catch up starts anew. Where it was is still known
         if this broker `has_led_on`; if another led in between, the follower may have truncated its log for that one.
@@ -211,6 +223,18 @@ class LeaderState:
         before = follower.log_end_offset
         follower.on_fetch(now_ms, fetch_offset, log_start_offset, log_end_offset, broker_epoch)
         return follower.log_end_offset != before
+
+    def on_idle_fetch(
+        self, now_ms: int, replica_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int
+    ) -> bool:
+        """A fetch at the log end, which has not moved since the one before. A session of many partitions has mostly
+        those. False, and nothing is done, if more follows from it than that the follower is alive and level."""
+        follower = self._followers.get(replica_id)
+        return (
+            follower is not None
+            and replica_id in self.isr
+            and follower.on_idle_fetch(now_ms, fetch_offset, log_start_offset, broker_epoch)
+        )
 
     def follower_or_raise(self, replica_id: int) -> Follower:
         follower = self._followers.get(replica_id)

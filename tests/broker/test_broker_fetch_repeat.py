@@ -211,3 +211,54 @@ def test_a_session_that_gains_and_loses_partitions(broker: BrokerProcess) -> Non
         for offset in range(9, 15):
             alone = reader.fetch(offset)
             assert [part.partition_index for part in alone.responses[0].partitions] == [0]
+
+
+def test_a_session_that_changes_by_a_fetch_that_waits(broker: BrokerProcess) -> None:
+    """A consumer pauses the partition it reads, waits for another in vain, and takes the first up again. That request
+    has the same bytes as before, but it adds a partition to a session of another one, whose records were held back
+    for as long as the first had more."""
+    with Wire(broker.port) as wire, Wire(broker.port) as other:
+        topic = new_topic(other, partitions=2)
+        produce(other, topic, BATCHES)
+        reader = Reader(wire, topic, session=True, alike=True, committed=False)
+        for offset in range(6):
+            reader.fetch(offset)
+        idle = FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=300)
+        change = FetchRequest(
+            max_wait_ms=1,
+            min_bytes=1,
+            session_id=reader.session_id,
+            session_epoch=reader.epoch,
+            topics=[FetchTopic(topic_id=topic[1], partitions=[idle])],
+            forgotten_topics_data=[ForgottenTopic(topic_id=topic[1], partitions=[0])],
+        )
+        wire.ask(change, 17)
+        reader.epoch += 1
+        produce(other, topic, 1, partition=1)
+        both = reader.fetch(8)
+        assert {part.partition_index for part in both.responses[0].partitions} == {0, 1}
+
+
+def test_a_session_keeps_what_was_asked_last(broker: BrokerProcess) -> None:
+    """A request that waits asks for larger pieces, then the usual one is repeated: what the session remembers from
+    then on is the usual one."""
+    with Wire(broker.port) as wire, Wire(broker.port) as other:
+        topic = new_topic(other)
+        produce(other, topic, BATCHES)
+        reader = Reader(wire, topic, session=True, alike=True, committed=False)
+        for offset in range(6):
+            reader.fetch(offset)
+        wanted = FetchPartition(partition=0, fetch_offset=2 * BATCHES, partition_max_bytes=100_000)
+        request = FetchRequest(
+            max_wait_ms=1,
+            min_bytes=1,
+            session_id=reader.session_id,
+            session_epoch=reader.epoch,
+            topics=[FetchTopic(topic_id=topic[1], partitions=[wanted])],
+        )
+        wire.ask(request, 17)
+        reader.epoch += 1
+        usual = reader.fetch(0).responses[0].partitions[0]
+        request.topics, request.session_epoch = [], reader.epoch
+        again = wire.ask(request, 17).responses[0].partitions[0]
+        assert bytes(again.records) == bytes(usual.records)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.metadata import broker_record, cluster, image_of, node_config
-from support.partitions import TOPIC, directory, only_partition, with_partition
+from support.partitions import TOPIC, directory, only_partition, partition_record, with_partition
 
 from controller.alter_partition import alter_partition
 from controller.image import LEADER_RECOVERED, LEADER_RECOVERING, NO_LEADER, MetadataImage
@@ -17,6 +17,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.messages import assign_replicas_to_dirs as dirs
 from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from protocol.metadata.broker_registration_change_record import BrokerRegistrationChangeRecord
+from protocol.metadata.config_record import ConfigRecord
 from protocol.metadata.feature_level_record import FeatureLevelRecord
 from protocol.metadata.unregister_broker_record import UnregisterBrokerRecord
 from protocol.uuids import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, Uuid
@@ -52,6 +53,20 @@ def test_an_isr_shrinks_and_grows_and_its_partition_epoch_counts(api_version: in
     assert only_partition(image).isr == (1, 3)
     image, answer = alter(image, request(1, 3, 2, partition_epoch=1, epochs=api_version == 3), api_version)
     assert answer.error_code == 0 and only_partition(image).isr == (1, 3, 2) and answer.partition_epoch == 2
+
+
+def test_each_partition_needs_as_many_replicas_as_it_has_itself() -> None:
+    """A reassignment had left partition 0 on a single broker, so the controller took one replica in sync for enough in
+    all partitions of the topic. The leader of partition 1 demanded two, stopped to commit when it was left alone, and
+    broker 2, which had everything, was not eligible any more: with broker 1, all would have been lost. The simulation
+    of replication found it.
+    """
+    image = image_of([partition_record(1, 1, 2, 3, isr=[1, 2])], with_partition(FOUR, 4))
+    setting = ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="2")
+    image, answer = alter(image_of([setting], image), request(1, partition_index=1))
+    assert answer.error_code == 0
+    found = image.topics_by_name["t"].partitions[1]
+    assert (found.isr, found.elr) == ((1,), (2,))
 
 
 def test_what_is_so_already_writes_nothing() -> None:
@@ -188,6 +203,21 @@ def test_a_replica_that_moves_between_disks_stays_eligible() -> None:
     image, _ = assign(image, 1, other, (TOPIC, 0))
     found = only_partition(image)
     assert (found.leader, found.isr, found.elr) == (1, (1,), (2,))
+
+
+def test_who_is_in_sync_leads_as_soon_as_its_directory_is_known() -> None:
+    """Broker 1 came back with a new disk, copied everything and was the only one in sync before it had said where its
+    replica was. That made a reassignment complete, which took the partition from its leader, and nobody led it: not
+    broker 1, as its replica was thought to be on the old disk. When it said better, it was the old disk that was looked
+    at once more, and the partition waited for whichever broker came back next. The simulation of replication found it.
+    """
+    new = Uuid(b"n" * 16)
+    image = cluster(broker_record(1, log_dirs=[new]), broker_record(2))
+    image = with_partition(image, 1, isr=[1], leader=-1, last_known_elr=[2])
+    assert Elections(image, CONFIG).on_unfenced() == [], "where its replica was is gone"
+    image, _ = assign(image, 1, new, (TOPIC, 0))
+    found = only_partition(image)
+    assert (found.leader, found.isr, found.last_known_elr) == (1, (1,), ())
 
 
 def test_a_replica_in_a_directory_that_failed_is_out_of_sync() -> None:

@@ -11,11 +11,22 @@ from pathlib import Path
 import pytest
 from support.fake_disk import FakeDisk
 from support.logs import Clock
-from support.metadata import content, create, heartbeat, metadata_directory, node_config, producer_ids, started, topic
+from support.metadata import (
+    NODE_ID,
+    content,
+    create,
+    heartbeat,
+    metadata_directory,
+    node_config,
+    producer_ids,
+    register_broker,
+    started,
+    topic,
+)
 
 from controller.controller import Controller
 from controller.delta import MetadataError
-from controller.image import ImageDelta, MetadataImage
+from controller.image import NO_LEADER, ImageDelta, MetadataImage
 from controller.storage_format import ensure_formatted
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
@@ -271,6 +282,35 @@ async def test_a_request_that_makes_too_many_records_is_refused_whole(tmp_path: 
     assert codes(answer) == [ErrorCode.POLICY_VIOLATION]
     assert answer.topics[0].error_message == "Unable to perform excessively large batch operation."
     assert controller.high_watermark == end and not controller.image.topics_by_name
+
+
+async def test_brokers_may_cause_more_records_than_administrators(tmp_path: Path) -> None:
+    """What a broker that comes or goes changes is as much as it leads. It used to be refused for good: the partitions
+    of a broker with more than 10,000 of them got no leader again."""
+    controller = await started(tmp_path)
+    for name in ("a", "b"):
+        assert codes(await controller.create_topics(create(topic(name, 5001)))) == [0]
+    epoch = controller.image.brokers[NODE_ID].epoch
+
+    def leaders() -> set[int]:
+        topics = controller.image.topics_by_name.values()
+        return {partition.leader for one in topics for partition in one.partitions.values()}
+
+    fenced = await controller.on_broker_heartbeat(heartbeat(controller, epoch, fence=True))
+    assert (fenced.error_code, fenced.is_fenced) == (0, True) and leaders() == {NO_LEADER}
+    back = await controller.on_broker_heartbeat(heartbeat(controller, epoch))
+    assert (back.error_code, back.is_fenced) == (0, False) and leaders() == {NODE_ID}
+    leaving = await controller.on_broker_heartbeat(heartbeat(controller, epoch, shut_down=True))
+    assert leaving.error_code == 0 and leaders() == {NO_LEADER}
+    gone = await controller.on_broker_heartbeat(heartbeat(controller, epoch, shut_down=True))
+    assert gone.should_shut_down
+    await register_broker(controller)  # without proof that it stopped properly: it leaves all that is eligible, too
+    offsets = controller.image.offset
+    assert offsets > 50_000 and leaders() == {NODE_ID}
+    await controller.shutdown()
+    again = await started(tmp_path, register=False)
+    assert again.image.offset >= offsets and again.image.topics_by_id == controller.image.topics_by_id
+    await again.shutdown()
 
 
 async def test_a_batch_of_more_than_8_mib_is_refused_whole(tmp_path: Path) -> None:

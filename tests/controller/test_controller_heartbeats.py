@@ -87,17 +87,23 @@ class Active:
         self.heartbeats.on_contact(broker_id, epoch, self.now_ms)
         made = beats.broker_heartbeat(self.image, request, config=CONFIG, heartbeats=self.heartbeats)
         self.append(made.records)
+        if made.response.should_shut_down:
+            self.heartbeats.end_session(broker_id, epoch)
         return made.response
 
     def fence_dead(self, broker_id: int, seen: tuple[int, int]) -> bool:
         made = beats.fence_dead(self.image, broker_id, seen, config=CONFIG, heartbeats=self.heartbeats)
         self.append(made.records)
+        if made.response:
+            self.heartbeats.end_session(broker_id, seen[0])
         return made.response
 
     def fence_expired(self) -> list[int]:
         made = beats.fence_expired(self.image, config=CONFIG, heartbeats=self.heartbeats, now_ms=self.now_ms)
         self.append(made.records)
-        return made.response
+        for broker_id, epoch in made.response:
+            self.heartbeats.end_session(broker_id, epoch)
+        return [broker_id for broker_id, _ in made.response]
 
 
 def supported(**levels: tuple[int, int]) -> list[Feature]:
@@ -138,18 +144,23 @@ def test_a_second_live_broker_of_the_same_id_is_refused_until_the_session_is_ove
         active.beat(4, epoch=first)
 
 
-def test_the_same_broker_started_again_need_not_wait() -> None:
-    """It has the ports and the directories, so its predecessor has not. One with other ports, or another disk, may be
-    a second broker with the same id by mistake."""
+def test_the_same_broker_started_again_waits_for_the_end_of_its_session() -> None:
+    """The same addresses and directories prove nothing: so has the copy of a machine. Who knocks at the first one's
+    door and finds nobody ends its session."""
     active = Active(cluster())
     first = active.register(4, 1)
     active.beat(4)
-    other_port = [Listener(name="PLAINTEXT", host="h", port=10, security_protocol=0)]
-    for fields in ({"listeners": other_port}, {"log_dirs": [directory(5)]}):
-        with refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION):
-            active.register(4, 2, **fields)
+    with refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION):
+        active.register(4, 2)
+    seen = active.heartbeats.contact(4)
+    assert seen is not None and active.fence_dead(4, seen)
     second = active.register(4, 2)
     assert second > first and active.image.brokers[4].fenced
+    with refused(ErrorCode.STALE_BROKER_EPOCH, f"but got broker epoch {first}"):
+        active.beat(4, epoch=first)
+    with refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION):
+        active.beat(4)
+        active.register(4, 1)
 
 
 def test_a_registration_without_a_heartbeat_is_no_session() -> None:

@@ -11,6 +11,7 @@ from support.kafka_metadata import NEW_DIRECTORY, TOPIC_ID, KafkaPartitionChange
 
 from controller.image import NO_LEADER, PartitionImage
 from controller.partition_change import Election, Rules, Target, change_partition
+from controller.reassignments import plan_reassignment
 from protocol.uuids import Uuid
 
 pytestmark = pytest.mark.stock
@@ -68,6 +69,11 @@ def _case(random: Random) -> Case:
         removing = tuple(sorted(set(replicas) - set(wanted)))
         adding = tuple(sorted(set(wanted) - set(replicas)))
         target = target._replace(replicas=(*wanted, *removing), removing=removing, adding=adding)
+    elif partition.adding_replicas:  # another plan instead: what only the first one wanted is dropped at once
+        plan = plan_reassignment(partition, random.sample(range(1, 8), random.randrange(1, 5)))
+        isr = tuple(replica for replica in partition.isr if replica in plan.replicas)
+        if isr:  # or it would be refused
+            target = target._replace(isr=isr, replicas=plan.replicas, removing=plan.removing, adding=plan.adding)
     if random.random() < 0.2:
         target = target._replace(directories={random.choice(replicas): Uuid(b"d" * 16)})
     return partition, rules, up, target
@@ -87,13 +93,14 @@ def _without_strangers(theirs: Any, partition: PartitionImage) -> tuple[Any, boo
 def test_partitions_change_as_in_kafka(jvm: JavaGateway) -> None:
     """Random partitions, random wishes: the same change record, or none, in each of 600 cases."""
     random, kafka = Random(4), KafkaPartitionChanges(jvm)
-    completed = strangers = 0
+    completed = strangers = dropped = 0
     for _ in range(600):
         case = partition, rules, up, target = _case(random)
         ours = change_partition(TOPIC_ID, 0, partition, rules, target)
         theirs, differs = _without_strangers(kafka.change(partition, rules, up, target), partition)
         strangers += differs
+        dropped += target.replicas is not None and not set(partition.replicas) <= set(target.replicas)
         assert repr(ours) == repr(theirs), case
         completed += ours is not None and bool(partition.adding_replicas) and ours.adding_replicas == []
-    assert completed > 20  # the cases reach the end of reassignments, too
+    assert completed > 20 and dropped > 20  # the cases reach the end of reassignments, and plans that replace others
     assert 0 < strangers < 60

@@ -28,6 +28,7 @@ from protocol.metadata.config_record import ConfigRecord
 
 CONFIG = node_config(Path("/nowhere"))
 FIVE = cluster(*(broker_record(i) for i in (1, 2, 3, 4, 5)))
+SIX = cluster(*(broker_record(i) for i in (1, 2, 3, 4, 5, 6)))
 ALLOWED = ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value="true")
 
 
@@ -197,12 +198,66 @@ def test_a_plan_replaces_the_one_before_it_as_a_whole() -> None:
     """From the replicas of the moment, a replica would be both added and removed, and the move never end."""
     first, _, _ = reassign(with_partition(FIVE, 1, 2, isr=[1]), [1, 4])
     assert moving(first) == [([1, 4, 2], [4], [2])]
-    assert moving(reassign(first, [1, 2])[0]) == [([1, 2, 4], [], [4])]
+    assert only_partition(reassign(first, [1, 2])[0]).replicas == (1, 2) and moving(reassign(first, [1, 2])[0]) == []
     assert moving(reassign(first, [4, 5])[0]) == [([4, 5, 1, 2], [4, 5], [1, 2])]
     alone, _, _ = reassign(first, [1])
     assert only_partition(alone).replicas == (1,) and moving(alone) == []
     back, _, _ = reassign(reassign(with_partition(FIVE, 1, 2, isr=[1]), [2])[0], [1, 2])
     assert only_partition(back).replicas == (1, 2) and moving(back) == []
+
+
+def under_way(isr: list[int], leader: int, **fields: Any) -> MetadataImage:
+    """From 1, 2, 3 to 4, 5, 6, with the topic's first new replicas in sync already."""
+    return with_partition(
+        SIX, 4, 5, 6, 1, 2, 3, isr=isr, leader=leader, adding_replicas=[4, 5, 6], removing_replicas=[1, 2, 3], **fields
+    )
+
+
+def test_a_cancelled_replacement_brings_back_the_original_replicas() -> None:
+    """What only the first plan wanted used to stay: three replicas had become five."""
+    start = with_partition(SIX, 1, 2, 3)
+    image, _, _ = reassign(start, [4, 5, 6])
+    assert moving(image) == [([4, 5, 6, 1, 2, 3], [4, 5, 6], [1, 2, 3])]
+    image, code, _ = reassign(image, [1, 2, 4])
+    assert code is ErrorCode.NONE and moving(image) == [([1, 2, 4, 3], [4], [3])]
+    partition = only_partition(image)
+    assert (partition.isr, partition.leader, partition.leader_epoch) == ((1, 2, 3), 1, 1)  # 5 and 6 must notice
+    assert partition.directories == tuple(map(directory, (1, 2, 4, 3)))
+    image, code, _ = reassign(image, None)
+    assert code is ErrorCode.NONE and moving(image) == []
+    assert only_partition(image).replicas == (1, 2, 3) and only_partition(image).isr == (1, 2, 3)
+
+
+def test_a_replacement_drops_replicas_that_are_in_sync_already() -> None:
+    image, code, _ = reassign(under_way([1, 2, 3, 5], 1), [1, 2, 4])
+    partition = only_partition(image)
+    assert code is ErrorCode.NONE and partition.replicas == (1, 2, 4, 3) and partition.isr == (1, 2, 3)
+    assert partition.leader == 1 and partition.leader_epoch == 1
+    image, code, _ = reassign(under_way([1, 2, 5], 5), [1, 2, 4])
+    partition = only_partition(image)
+    assert code is ErrorCode.NONE and partition.isr == (1, 2)
+    assert partition.leader == 1 and partition.leader_epoch == 1 and partition.leader_recovery_state == 0
+
+
+def test_a_replacement_keeps_who_alone_has_the_records() -> None:
+    """Whether they are the whole ISR, all that is eligible, or the last known leader."""
+    message = (
+        "Unable to replace the reassignment of t:0: its replicas 5, 6 would be dropped at once, and no other has all "
+        "records."
+    )
+    for image in (
+        under_way([5], 5),
+        under_way([5, 6], 5),
+        under_way([], NO_LEADER, eligible_leader_replicas=[5], last_known_elr=[1]),
+        under_way([], NO_LEADER, last_known_elr=[6]),
+    ):
+        assert reassign(image, [1, 2, 4]) == (image, ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        assert reassign(image_of([ALLOWED], image), [1, 2, 4])[1:] == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    kept, code, _ = reassign(under_way([5], 5), [1, 5])
+    assert code is ErrorCode.NONE and moving(kept) == [([1, 5, 2, 3], [5], [2, 3])]
+    image = under_way([], NO_LEADER, eligible_leader_replicas=[1], last_known_elr=[6])
+    partition = only_partition(reassign(fenced(image, 1), [1, 2, 4])[0])
+    assert partition.elr == (1,) and 6 not in partition.last_known_elr, "it begins with nothing, should it come back"
 
 
 def test_a_cancellation_that_would_lose_records_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -37,6 +38,12 @@ def check_acknowledged(cluster: QuorumCluster, stream: ChangeStream) -> None:
             10,
             f"all acknowledged topics at broker {broker}",
         )
+        with contextlib.suppress(TimeoutError):  # the last setting may reach it after the last topic
+            wait_until(
+                lambda port=port: settings_known_to(port, list(stream.altered)) == stream.altered,  # type: ignore[misc]
+                10,
+                "all acknowledged settings",
+            )
         assert settings_known_to(port, list(stream.altered)) == stream.altered
 
 

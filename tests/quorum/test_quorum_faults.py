@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -79,6 +81,33 @@ async def test_without_a_majority_nothing_changes_and_reads_go_on(quorum: InProc
     await until(lambda: knows(leader, "new"))
     assert not knows(leader, "half") and not knows(leader, "later")
     assert await created(next_leader, "half", "later") == [0, 0]
+
+
+async def test_a_change_in_the_step_that_deposes_the_leader_is_forgotten(quorum: InProcessQuorum) -> None:
+    """The loop stood still, so the leader learns with its next change that it has heard of no majority for too long:
+    the batch is in its log, and it leads no more. What was left of it used to be published when it led again."""
+    leader = await quorum.leader()
+    assert await created(leader, "kept") == [0]
+    rest = others(quorum, leader)
+    published = [leader.image.offset]
+    leader.subscribe(lambda image, delta: published.append(image.offset))
+    quorum.network.isolate(leader.controller_id, [one.controller_id for one in rest])
+    time.sleep(1.8)  # noqa: ASYNC251 - one and a half fetch time-outs, in which nothing else runs
+    assert await created(leader, "lost") == [ErrorCode.NOT_CONTROLLER]
+    assert not leader.is_active and not leader._pending and not leader._waiting
+    next_leader = await quorum.leader(other_than=leader.controller_id)
+    assert await created(next_leader, "a", "b", "c") == [0, 0, 0]
+    quorum.network.heal()
+    await until(lambda: knows(leader, "a", "b", "c"))
+    while not leader.is_active:
+        for one in rest:
+            one.resign()
+        with contextlib.suppress(TimeoutError):
+            await until(lambda: leader.is_active, 0.5)
+    assert await created(leader, "d") == [0]
+    assert published == sorted(published)
+    assert knows(leader, "kept", "a", "b", "c", "d") and not knows(leader, "lost")
+    assert await created(leader, "lost") == [0]
 
 
 async def test_a_leader_whose_disk_is_full_lets_another_lead(quorum: InProcessQuorum) -> None:

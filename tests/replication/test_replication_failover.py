@@ -6,12 +6,14 @@ The session lasts ten minutes here, so whatever happens within the limits of the
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from support.processes import wait_until
-from support.quorum_cluster import QuorumCluster, combined
+from support.processes import free_ports, wait_until
+from support.quorum_cluster import NodeProcess, QuorumCluster, combined
 from support.wire import OneRecord, ask
 
 from protocol.errors import ErrorCode
@@ -22,6 +24,7 @@ from protocol.records import build_batch
 
 TOPIC = "survivors"
 LIMIT_S = 30
+REFUSED = "another broker with this node.id is alive"
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +111,28 @@ def test_one_that_hangs_is_left_to_its_session(cluster: QuorumCluster) -> None:
     finally:
         os.kill(node.pid, signal.SIGCONT)
     wait_until(lambda: is_acknowledged(cluster, topic, -1), LIMIT_S, "the leader goes on")
+
+
+def test_a_copy_of_a_live_broker_is_refused_until_that_one_dies(cluster: QuorumCluster, tmp_path: Path) -> None:
+    """With its log directories and its advertised addresses, as a cloned machine has them: it is not the same broker,
+    started again."""
+    node = cluster.add_broker(4)
+    cluster.start([4])
+    wait_until(lambda: cluster.brokers_known_to(4) == [1, 2, 3, 4], LIMIT_S, "it is a broker")
+    (port,) = free_ports(1)
+    home = tmp_path / "copy"
+    shutil.copytree(node.data_dir, home / "data")
+    settings = node.settings | {"log.dirs": str(home / "data"), "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    copy = NodeProcess(4, node.spec, home, settings, (port,))
+    try:
+        copy.launch()
+        wait_until(lambda: REFUSED in copy.log_text, LIMIT_S, "the copy is refused")
+        with pytest.raises(TimeoutError):  # it asks five times a second
+            wait_until(lambda: "Registered" in copy.log_text, 2, "the copy is registered")
+        assert "STALE_BROKER_EPOCH" not in node.log_text and cluster.brokers_known_to(4) == [1, 2, 3, 4]
+        node.kill()
+        copy.await_ready()
+    finally:
+        copy.close()
+        node.close()
+        del cluster.nodes[4]

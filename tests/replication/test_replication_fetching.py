@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -23,11 +24,17 @@ from broker.handlers.data.fetch import fetch
 from broker.partition import Partition
 from broker.replication.cluster import ClusterView
 from broker.replication.fetchers import ReplicaFetchers, fetcher_id_of
+from broker.replication.follower import FetchPosition, FollowerState, LogPosition
 from broker.replication.leader import IsrChange
 from broker.replication.throttle import UNLIMITED, ReplicationQuota
 from config.broker import BrokerConfig
 from controller.image import PartitionImage
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from protocol.uuids import Uuid
 from storage.file_slice import FileSlice
 from storage.log import Log
@@ -209,6 +216,177 @@ async def test_a_partition_far_behind_does_not_starve_the_others(pairs: Callable
     assert Counter(pair.served[:9]) == {0: 3, 1: 3, 2: 3}
     await pair.until(lambda: pair.lag(0) == 0)
     assert Counter(pair.served) == {0: 30, 1: 3, 2: 3}
+
+
+# --- many partitions
+
+
+class Reads:
+    """Counts what is read of logs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = 0
+        reading = Log.read
+
+        def counted(log: Log, *args: Any, **options: Any) -> Any:
+            self.number += 1
+            return reading(log, *args, **options)
+
+        monkeypatch.setattr(Log, "read", counted)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return Reads(monkeypatch)
+
+
+async def level(pairs: Callable[..., Pair], partitions: int, **settings: str) -> Pair:
+    """Everything is there, and known to be committed."""
+    pair = pairs(partitions, isr=(LEADER, FOLLOWER), replica_fetch_response_max_bytes="10000000", **settings)
+    for index in range(partitions):
+        pair.append(index, 1)
+    pair.follow()
+    await pair.until(lambda: all(pair.lag(index) == 0 for index in range(partitions)))
+    await pair.until(lambda: all(pair._leads[index].log.high_watermark == 1 for index in range(partitions)))
+    return pair
+
+
+async def replicate(pair: Pair, index: int) -> None:
+    """One append, until it is committed."""
+    log = pair._leads[index].log
+    end = log.log_end_offset + 1
+    pair.append(index, 1)
+    await pair.until(lambda: log.high_watermark == end)
+
+
+async def test_an_append_costs_no_look_at_idle_partitions(pairs: Callable[..., Pair], reads: Reads) -> None:
+    pair = await level(pairs, 200, **A_MINUTE)
+    await replicate(pair, 0)  # what is committed of the others is told with this
+    for index in (7, 0, 199):
+        before, requests = reads.number, len(pair.requests)
+        await replicate(pair, index)
+        assert reads.number - before <= 5
+        assert len(pair.requests) == requests + 1
+
+
+async def test_an_append_moves_one_position_of_many(
+    pairs: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower works out anew what to ask for only where something came."""
+    pair = await level(pairs, 200, **A_MINUTE)
+    await replicate(pair, 0)
+    worked_out = 0
+    position = FollowerState.position
+
+    def counted(state: FollowerState, log: LogPosition) -> FetchPosition:
+        nonlocal worked_out
+        worked_out += 1
+        return position(state, log)
+
+    monkeypatch.setattr(FollowerState, "position", counted)
+    for index in (7, 0, 199):
+        await replicate(pair, index)
+    assert worked_out == 3 * 2  # the one that grew, and the one before, of which it hears that it is committed
+
+
+async def test_a_fetch_that_waits_in_vain_costs_no_look_at_idle_partitions(
+    pairs: Callable[..., Pair], reads: Reads
+) -> None:
+    pair = await level(pairs, 200)
+    await pair.rounds(4)
+    before = reads.number
+    await pair.rounds(4)
+    assert reads.number == before
+    assert not any(request.topics for _, request in pair.requests[-4:])
+
+
+async def test_a_follower_of_idle_partitions_lives(pairs: Callable[..., Pair]) -> None:
+    pair = await level(pairs, 3)
+    leaderships = [partition.leadership for partition in pair._leads]
+    before = [state.followers[FOLLOWER].last_caught_up_ms for state in leaderships if state is not None]
+    await pair.rounds(4)
+    after = [state.followers[FOLLOWER].last_caught_up_ms for state in leaderships if state is not None]
+    assert all(old + WAIT_MS < new for old, new in zip(before, after, strict=True))
+
+
+async def test_what_moves_in_idle_partitions_is_told(pairs: Callable[..., Pair]) -> None:
+    """What is committed, and where the logs begin, both ways."""
+    pair = await level(pairs, 3)
+    await pair.until(lambda: all(partition.log.high_watermark == 1 for partition in pair._follows))
+    await pair.rounds(3)
+    pair._leads[0].log.advance_log_start(1)
+    await pair.until(lambda: pair._follows[0].log.log_start_offset == 1)
+    pair._follows[1].log.advance_log_start(1)  # by retention
+    leadership = pair._leads[1].leadership
+    assert leadership is not None
+    await pair.until(lambda: leadership.followers[FOLLOWER].log_start_offset == 1)
+    assert leadership.followers[FOLLOWER].log_end_offset == 1
+
+
+async def test_an_idle_partition_gets_another_leader(pairs: Callable[..., Pair]) -> None:
+    pair = await level(pairs, 3, replica_fetch_backoff_ms="20")
+    await pair.rounds(3)
+    image = pair._leads[1].image
+    assert image is not None
+    away = image._replace(leader=-1, leader_epoch=2, partition_epoch=2)
+    pair._leads[1].on_image(away)
+    await pair.rounds(3)
+    back = image._replace(leader_epoch=3, partition_epoch=3)
+    for partition in (pair._leads[1], pair._follows[1]):
+        partition.on_image(back)
+    pair.fetchers.on_partition(pair._follows[1])
+    pair.append(1, 1)
+    await pair.until(lambda: pair._follows[1].log.high_watermark == pair._leads[1].log.log_end_offset == 2)
+
+
+async def test_idle_logs_that_move_to_another_directory_go_on(pairs: Callable[..., Pair], tmp_path: Path) -> None:
+    pair = await level(pairs, 2)
+    await pair.rounds(3)
+    for number, partition in enumerate((pair._leads[0], pair._follows[0])):
+        old = partition.log
+        old.flush_blocking()
+        directory = tmp_path / f"moved-{number}" / "t-0"
+        shutil.copytree(old.directory, directory)
+        moved = Log.open(str(directory), "t", 0, log_config())
+        moved.advance_high_watermark(old.high_watermark)
+        partition.on_log_moved(moved)
+    await pair.rounds(2)
+    pair.append(0, 1)
+    await pair.until(lambda: pair._follows[0].log.high_watermark == pair._leads[0].log.log_end_offset == 2)
+
+
+async def test_a_log_that_takes_the_place_of_another_is_asked_for_from_its_own_end(
+    pairs: Callable[..., Pair], tmp_path: Path
+) -> None:
+    pair = await level(pairs, 2)
+    await pair.rounds(3)
+    pair._follows[0].on_log_moved(Log.open(str(tmp_path / "moved" / "t-0"), "t", 0, log_config()))
+    assert pair.lag(0) == 1
+    await pair.until(lambda: pair.lag(0) == 0)
+
+
+async def test_one_that_has_to_ask_for_offsets_does_so_among_others(
+    pairs: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = pairs(3)
+    for index in range(3):
+        pair.append(index, 3)
+    leader = pair._leads[1].log
+    leader.advance_log_start(2)
+    fetching = Pair.call
+
+    async def answering(self: Pair, host: str, port: int, request: Any, timeout_ms: float, **options: Any) -> Any:
+        if isinstance(request, FetchRequest):
+            return await fetching(self, host, port, request, timeout_ms, **options)
+        (wanted,) = request.topics[0].partitions
+        offset = leader.log_start_offset if wanted.timestamp == -2 else leader.log_end_offset
+        answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, offset=offset)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[answer])])
+
+    monkeypatch.setattr(Pair, "call", answering)
+    pair.follow()
+    await pair.until(lambda: all(pair.lag(index) == 0 for index in range(3)))
+    assert pair._follows[1].log.log_start_offset == 2
 
 
 # --- flush.messages

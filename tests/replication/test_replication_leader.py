@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from broker.replication.leader import (
@@ -47,6 +49,48 @@ def test_what_all_in_sync_replicas_have_is_committed() -> None:
     assert not fetched(state, 3, 4, end=10)  # it has not moved
     assert fetched(state, 3, 10, end=10)
     assert committed(state, 10) == 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_idle_fetch_leaves_what_any_other_does(seed: int) -> None:
+    """The naive twin takes the long way every time. The short one is for the log end, while that stays where it is."""
+    dice = random.Random(seed)
+    short, long = leader(isr=(1, 2)), leader(isr=(1, 2))
+    end, isr, partition_epoch, taken = 0, (1, 2), 7, 0
+    last: dict[int, int] = {}
+    for now in range(0, 3_000, 10):
+        if dice.random() < 0.1:
+            end += dice.randint(1, 3)
+        if dice.random() < 0.05:
+            partition_epoch += 1
+            isr, replicas = dice.choice([((1, 2), (1, 2)), ((1, 2, 3), (1, 2, 3)), ((1,), (1, 2, 3))])
+            last.clear()
+            for state in (short, long):
+                state.on_metadata(
+                    now, replicas=replicas, isr=isr, leader_epoch=5, partition_epoch=partition_epoch, log_end_offset=end
+                )
+        replica = dice.choice([2, 3])
+        offset, start = dice.choice([end, end, dice.randint(0, end)]), dice.choice([0, 0, 0, 1])
+        epoch = dice.choice([12] * 20 + [11, 13, -1])
+        outcomes: list[object] = []
+        for state in (short, long):
+            try:
+                is_idle = state is short and offset == end == last.get(replica)
+                if is_idle and state.on_idle_fetch(now, replica, epoch, offset, start):
+                    assert replica in isr
+                    taken += 1
+                    outcomes.append(False)
+                    continue
+                moved = state.on_fetch(
+                    now, replica, broker_epoch=epoch, fetch_offset=offset, log_start_offset=start, log_end_offset=end
+                )
+                outcomes.append(moved)
+            except (StaleBrokerEpoch, UnknownReplica) as error:
+                outcomes.append(str(error))
+        last[replica] = end
+        assert outcomes[0] == outcomes[1]
+        assert short.followers == long.followers
+    assert taken > 5
 
 
 def test_followers_outside_the_isr_do_not_hold_it_back() -> None:

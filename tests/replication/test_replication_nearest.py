@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
+from support.logs import NOW, batch, log_config
 from support.processes import wait_until
 from support.quorum_cluster import QuorumCluster, separate
 from support.wire import Wire
 
-from broker.replication.leader import LeaderState
+from broker.fetch_sessions import FetchSessionCache
+from broker.handlers.data.fetch import fetch as handle_fetch
+from broker.partition import Partition
+from broker.replication.cluster import ClusterView
+from broker.replication.leader import IsrChange, LeaderState
 from broker.replication.nearest import RACK_AWARE, nearest_replica
+from controller.image import PartitionImage
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.records import iter_batches, iter_records
 from protocol.uuids import Uuid
+from storage.log import Log
 
 RACKS = {1: "a", 2: "b", 3: "b"}
 TOPIC = "near"
+
+
+class NoController:
+    def submit(self, partition: Partition, change: IsrChange) -> None:
+        """The in-sync set stays as it is."""
 
 
 def leadership(*offsets: tuple[int, int, int]) -> LeaderState:
@@ -50,6 +65,35 @@ def test_only_those_that_have_it_and_live() -> None:
     assert nearest_replica(state, 1, {1: "a", 3: "b"}, "b", 7) == 3
     state.on_metadata(0, replicas=(1, 2, 3), isr=(1, 3), leader_epoch=1, partition_epoch=2, log_end_offset=0)
     assert nearest_replica(state, 1, RACKS, "b", 7) == 3
+
+
+def test_a_follower_that_is_behind_does_not_say_where_logs_part(tmp_path: Path) -> None:
+    """A consumer had read up to 3, all of it committed, and asked a follower that had only one record of that epoch.
+    The follower answered that the epoch ended there, as if the rest had been truncated, and the consumer would read it
+    again, or give up. Only the leader can tell. The simulation of replication found it.
+    """
+    log = Log.open(str(tmp_path / "t-0"), "t", 0, log_config())
+    partition = Partition("t", 0, Uuid(b"n" * 16), 2, log, ClusterView(1_000, NoController(), lambda: 12))
+    image = PartitionImage(replicas=(1, 2), isr=(2,), leader=2, leader_epoch=4, partition_epoch=1)
+    partition.on_image(image)
+    partition.append(batch(b"v"), NOW, acks=1)
+    replicas = SimpleNamespace(partition_by_id=lambda topic_id, index: partition)
+    config = SimpleNamespace(fetch_max_bytes=1 << 20, replica_selector_class="")
+    broker = SimpleNamespace(config=config, fetch_sessions=FetchSessionCache(1), replicas=replicas)
+    context: Any = SimpleNamespace(api_version=16, broker=broker)
+
+    def read() -> PartitionData:
+        asked = FetchPartition(
+            partition=0, current_leader_epoch=partition.leader_epoch, fetch_offset=3, last_fetched_epoch=4
+        )
+        answer = handle_fetch(
+            context, FetchRequest(topics=[FetchTopic(topic_id=partition.topic_id, partitions=[asked])])
+        )
+        return answer.responses[0].partitions[0]  # type: ignore[no-any-return, union-attr]
+
+    assert (read().diverging_epoch.epoch, read().diverging_epoch.end_offset) == (4, 1)
+    partition.on_image(image._replace(leader=1, leader_epoch=5, partition_epoch=2))
+    assert (read().error_code, read().diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ def test_no_acknowledged_record_is_lost() -> None:
     for what in (
         *("acknowledged", "elections", "leaders checked", "fenced", "crashes", "clean stops", "fail-overs"),
         *("refused registrations", "ISR changes", "ISR changes refused", "reassignments over", "unclean elections"),
+        *("reassignments cancelled", "found dead"),
     ):
         assert total[what] >= 100, (what, total)
 

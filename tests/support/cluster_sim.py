@@ -84,6 +84,8 @@ class ClusterSim:
         self.heartbeats = BrokerHeartbeats(SESSION_MS)
         self.nodes = {node_id: Node(node_id) for node_id in range(1, random.randrange(4, 6))}
         self.acknowledged: dict[str, Log] = {}
+        self.settled: dict[str, set[int]] = {}
+        """Topic -> its replicas when no reassignment was under way."""
         self.counts: Counter[str] = Counter()
         self._number = 0
         for node in self.nodes.values():
@@ -96,6 +98,7 @@ class ClusterSim:
                 create_topics(self.image, CreateTopicsRequest(topics=[wanted]), config=self.config, random=random)
             )
             self.acknowledged[name] = []
+            self.settled[name] = self._replicas(name)
 
     # Running
 
@@ -156,6 +159,8 @@ class ClusterSim:
         assert new.leader_epoch >= old.leader_epoch and new.partition_epoch > old.partition_epoch, (old, new)
         if (old.adding_replicas or old.removing_replicas) and not (new.adding_replicas or new.removing_replicas):
             self.counts["reassignments over"] += 1
+        if not (new.adding_replicas or new.removing_replicas):
+            self.settled[name] = set(new.replicas)
         if new.leader == old.leader:
             return
         assert new.leader_epoch > old.leader_epoch, (old, new)
@@ -187,6 +192,8 @@ class ClusterSim:
         made = heartbeats.fence_expired(self.image, config=self.config, heartbeats=self.heartbeats, now_ms=self.now_ms)
         self.counts["fenced"] += len(made.response)
         self._append(made)
+        for broker_id, epoch in made.response:
+            self.heartbeats.end_session(broker_id, epoch)
 
     def _fail_over(self) -> None:
         self.counts["fail-overs"] += 1
@@ -211,7 +218,16 @@ class ClusterSim:
             self.image, AlterPartitionReassignmentsRequest(topics=[topic]), config=self.config
         )
         self.counts["reassignments"] += bool(made.records)
+        original = self.settled[topic.name]
         self._append(made)
+        if replicas is None and made.records:
+            self.counts["reassignments cancelled"] += 1
+            assert self._replicas(topic.name) == original, (original, self.image.partition(topic.name, 0))
+
+    def _replicas(self, name: str) -> set[int]:
+        partition = self.image.partition(name, 0)
+        assert partition is not None
+        return set(partition.replicas)
 
     # Life of a broker
 
@@ -220,12 +236,11 @@ class ClusterSim:
             return
         self._number += 1
         incarnation = Uuid(self._number.to_bytes(16, "big"))
-        port = self.random.choice((9, 9, 10))  # now and then it moves: then its old session has to end first
         request = BrokerRegistrationRequest(
             broker_id=node.id,
             cluster_id=CLUSTER_ID,
             incarnation_id=incarnation,
-            listeners=[Listener(name="PLAINTEXT", host="h", port=port, security_protocol=0)],
+            listeners=[Listener(name="PLAINTEXT", host="h", port=9, security_protocol=0)],
             features=[
                 Feature(name=name, min_supported_version=r.min_version, max_supported_version=r.max_version)
                 for name, r in SUPPORTED_FEATURES.items()
@@ -247,6 +262,8 @@ class ClusterSim:
         except ApiError as error:
             assert error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
             self.counts["refused registrations"] += 1
+            if self.random.random() < 0.7:  # else the door cannot be reached: then the old session has to end first
+                self._knock(node)
             return
         self._append(made)
         node.up, node.stopping, node.incarnation = True, False, incarnation
@@ -254,6 +271,17 @@ class ClusterSim:
         node.view = self.image  # it serves nothing before it has read its own registration
         node.leading = {}
         self.counts["starts"] += 1
+
+    def _knock(self, node: Node) -> None:
+        """Nobody answers at the door of one that does not run. That says something if it was unfenced."""
+        seen = self.heartbeats.contact(node.id)
+        if seen is None or self.image.brokers[node.id].fenced:
+            return
+        made = heartbeats.fence_dead(self.image, node.id, seen, config=self.config, heartbeats=self.heartbeats)
+        self._append(made)
+        if made.response:
+            self.heartbeats.end_session(node.id, seen[0])
+            self.counts["found dead"] += 1
 
     def _beat(self, node: Node) -> None:
         if not node.runs:
@@ -269,6 +297,7 @@ class ClusterSim:
         self._append(made)
         if made.response.should_shut_down:
             assert node.stopping
+            self.heartbeats.end_session(node.id, node.epoch)
             node.up, node.clean_epoch = False, node.epoch
             self.counts["clean stops"] += 1
 

@@ -93,12 +93,13 @@ async def register_broker(controller: Controller, broker_id: int = NODE_ID) -> i
 
 
 def heartbeat(
-    controller: Controller, epoch: int, broker_id: int = NODE_ID, *, shut_down: bool = False
+    controller: Controller, epoch: int, broker_id: int = NODE_ID, *, fence: bool = False, shut_down: bool = False
 ) -> BrokerHeartbeatRequest:
     return BrokerHeartbeatRequest(
         broker_id=broker_id,
         broker_epoch=epoch,
         current_metadata_offset=controller.image.offset,
+        want_fence=fence,
         want_shut_down=shut_down,
         cordoned_log_dirs=[],
     )

@@ -1,40 +1,35 @@
-"""What happens to the brokers of the replication simulation: they crash and keep what they wrote or lose what was not
-synced, come back with an empty disk, stop properly, hang while the controller gives them up and wake up in the belief
-that they still lead, are cut off one way or both, and the partition moves from some to others meanwhile.
+"""What happens to the nodes of the replication simulation.
 
-`min.insync.replicas` of two promises that one replica may lose its disk. So power fails only where the promise holds:
-while another replica that has all that is committed is up, and nothing else fails until what was lost is replicated
-again (`_may_fail`).
+Brokers are killed and keep what they wrote or lose what was not synced, come back, perhaps with an empty disk, stop
+properly, hang while the controller gives them up and wake up in the belief that they still lead, are slow, are cut off
+one way or both, alone and in sets, up to all of them at once. Disks are full for a while, or fail: then the broker
+lives on without what is on them. The controller fails over. Partitions move from some brokers to others meanwhile.
+
+`min.insync.replicas` of two promises that one replica may lose its disk. So records are lost only where the promise
+holds: while another replica that has all that is committed is up, and nothing else fails until what was lost is
+replicated again (`_may_fail`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-from support.partitions import only_partition
-from support.replication_model import LAG_MAX_MS, Broker, ModelLog
+from support.replication_clients import MAX_IN_FLIGHT
+from support.replication_controller import CONTROLLER, SESSION_MS
+from support.replication_log import TOPIC_NAME, ModelDisk
+from support.replication_model import Broker
 
-from controller.brokers import Registration, begin_controlled_shutdown, fence_broker, register_broker, unfenced
-from controller.image import Endpoint
 from controller.reassignments import alter_partition_reassignments
-from controller.replica_directories import assign_replicas_to_directories
-from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, DirectoryData
-from protocol.messages.assign_replicas_to_dirs import PartitionData as DirectoryPartition
-from protocol.messages.assign_replicas_to_dirs import TopicData as DirectoryTopic
 from protocol.uuids import Uuid
 
 if TYPE_CHECKING:
     from support.replication_sim import ReplicationSim
-
-SESSION_MS = 600
-CONTROLLER = 0
-"""Its place among the ends of a link."""
 
 
 class ReplicationFaults:
@@ -42,21 +37,41 @@ class ReplicationFaults:
         self.sim = sim
         self.rng = sim.rng
         self.is_over = False
+        self._kinds = (
+            self.crash,
+            self.crash,
+            self.lose_power,
+            self.stop,
+            self.pause,
+            self.isolate,
+            self.isolate,
+            self.slow_down,
+            self.fill_disk,
+            self.fail_disk,
+        )
 
     def next(self) -> None:
         if self.is_over:
             return
-        sim = self.sim
-        broker = sim.brokers[self.rng.choice(list(sim.brokers))]
+        sim, rng = self.sim, self.rng
+        broker = sim.brokers[rng.choice(sim.broker_ids)]
+        chance = rng.random()
         if not broker.alive:
-            self.restart(broker, empty=self.rng.random() < 0.3 and self._may_replace_disk(broker))
-        elif not broker.paused:
-            kinds: tuple[Any, ...] = (self.crash, self.lose_power, self.stop, self.pause, self.isolate)
-            if self.rng.random() < 0.17:
-                self.reassign()
-            elif self._may_fail():
-                self.rng.choice(kinds)(broker)
-        sim.after(self.rng.randint(20, 900), None, self.next)
+            self.restart(broker)
+        elif any(not disk.online for disk in broker.disks) and chance < 0.5 and self._may_fail(broker):
+            rng.choice((self.stop, self.crash))(broker)
+        elif chance < 0.14:
+            self.reassign()
+        elif chance < 0.22:
+            sim.controller.fail_over()
+        elif chance < 0.27:
+            self.delete_records()
+        elif self._may_fail():
+            if chance < 0.4:
+                self.storm()
+            elif not broker.paused:
+                rng.choice(self._kinds)(broker)
+        sim.after(rng.randint(20, 360), None, self.next)
 
     def heal(self) -> None:
         sim = self.sim
@@ -64,138 +79,166 @@ class ReplicationFaults:
         sim.cut.clear()
         sim.loss = 0.0
         for broker in sim.brokers.values():
-            broker.paused = False
+            broker.slow_ms = 0
+            for disk in broker.disks:
+                disk.is_full = False
+            if broker.paused:
+                broker.wake()
             if not broker.alive:
                 self.restart(broker)
-            else:
-                self.unfence(broker)
+            elif any(not disk.online for disk in broker.disks):
+                self._repair_disks(broker)
 
-    # --- the controller's view of a broker's life
-
-    def fence(self, broker: Broker, epoch: int) -> None:
-        """Its session is over; a later incarnation has a session of its own."""
-        sim = self.sim
-        registered = sim.image.brokers[broker.id]
-        if not registered.fenced and registered.epoch == epoch:
-            sim.counts["fenced"] += 1
-            sim.change(fence_broker(sim.image, sim.config, broker.id))
-
-    def unfence(self, broker: Broker) -> None:
-        """It beats again, and has read all metadata: otherwise it would not be let in."""
-        sim = self.sim
-        if not broker.alive or broker.paused or not sim.image.brokers[broker.id].fenced:
+    def _repair_disks(self, broker: Broker) -> None:
+        """It has to be started again for that, which is no clean stop: not while it may be needed."""
+        if not broker.alive or all(disk.online for disk in broker.disks):
             return
-        if sim.is_cut_off(broker):
-            sim.after(50, broker, lambda: self.unfence(broker))
-            return
-        broker.on_image(sim.image)
-        sim.change(unfenced(sim.image, sim.config, broker.id))
+        if self._may_fail(broker):
+            broker.crash()
+            self.restart(broker)
+        else:
+            self.sim.after(50, None, lambda: self._repair_disks(broker))
 
-    # --- crashes
+    # --- where the promise ends
 
-    def crash(self, broker: Broker, *, loses_unsynced: bool = False) -> None:
-        """A killed process loses no record; but the controller cannot know that, and will count on others."""
-        sim = self.sim
-        sim.counts["crashes"] += 1
-        broker.crash(loses_unsynced=loses_unsynced)
-        epoch = broker.epoch
-        sim.after(SESSION_MS, None, lambda: None if broker.alive else self.fence(broker, epoch))
-        if loses_unsynced or self.rng.random() < 0.4:  # whatever watches over it starts it again, perhaps unnoticed
-            delay = self.rng.choice((1, 10, 80, 1_000))
-            sim.after(delay, None, lambda: None if broker.alive else self.restart(broker))
+    def on_registered(self, broker: Broker) -> None:
+        """The controller knows of this process, and what it must not expect of it."""
+        broker.behind |= broker.lost - broker.emptied
+        broker.lost = set()
+        broker.emptied = set()
 
-    def lose_power(self, broker: Broker) -> None:
-        sim = self.sim
-        if not self._may_lose_disk(broker):
-            return self.crash(broker)
-        self.crash(broker, loses_unsynced=True)
-        sim.counts["losses of power"] += 1
-        sim.counts["records lost on a disk"] += broker.has_lost
-        return None
-
-    def _may_fail(self) -> bool:
-        """Whether the promise covers another failure: not while a disk is lost whose records are not back."""
-        return self.sim.unclean or not any(one.has_lost or self._is_behind(one) for one in self.sim.brokers.values())
-
-    def _others_are_whole(self, broker: Broker) -> bool:
-        """Nor does it cover a disk that is lost while nobody else is up who has everything."""
-        partition = only_partition(self.sim.image)
-        complete = [self.sim.brokers[b] for b in {*partition.isr, *partition.elr} - {broker.id}]
-        return any(one.alive and not one.paused and not self.sim.is_cut_off(one) for one in complete)
-
-    def _may_lose_disk(self, broker: Broker) -> bool:
-        return self.sim.unclean or (self.sim.min_isr >= 2 and self._others_are_whole(broker))
-
-    def _may_replace_disk(self, broker: Broker) -> bool:
-        """Somebody else has everything, and the controller knows it; whether that one runs just now or not."""
-        partition = only_partition(self.sim.image)
-        others = [self.sim.brokers[b] for b in {*partition.isr, *partition.elr} - {broker.id}]
-        return self.sim.unclean or any(not one.has_lost for one in others)
+    def _may_fail(self, broker: Broker | None = None) -> bool:
+        """Whether the promise covers another failure (of `broker`): not while a disk of somebody (else) is lost whose
+        records are not back."""
+        others = [one for one in self.sim.brokers.values() if one is not broker]
+        return self.sim.unclean or not any(one.lost or self._is_behind(one) for one in others)
 
     def _is_behind(self, broker: Broker) -> bool:
         """Came back from a loss of power, and is not in sync again."""
-        broker.is_behind = broker.is_behind and broker.id not in only_partition(self.sim.image).isr
-        return broker.is_behind
+        sim = self.sim
+        broker.behind = {
+            index
+            for index in broker.behind
+            if broker.id in sim.partition(index).replicas and broker.id not in sim.partition(index).isr
+        }
+        return bool(broker.behind)
+
+    def _may_lose(self, broker: Broker, indexes: Collection[int], *, up: bool = True) -> bool:
+        """Whether somebody else has everything (and is `up`), and was promised to be needed by no more than one."""
+        sim = self.sim
+        return sim.unclean or all(
+            min(sim.min_isr, self._target_size(index)) >= 2 and self._others_are_whole(broker, index, up)
+            for index in indexes
+        )
+
+    def _target_size(self, index: int) -> int:
+        """How many replicas there are when a reassignment is over."""
+        partition = self.sim.partition(index)
+        return len(set(partition.replicas) - set(partition.removing_replicas))
+
+    def _others_are_whole(self, broker: Broker, index: int, up: bool) -> bool:
+        partition = self.sim.partition(index)
+        complete = [self.sim.brokers[b] for b in {*partition.isr, *partition.elr} - {broker.id}]
+        if not up:
+            return any(index not in one.lost for one in complete)
+        return any(
+            one.alive
+            and not one.paused
+            and not self.sim.is_cut_off(one)
+            and index in one.replicas
+            and all(disk.online and not disk.is_full for disk in one.disks)  # or its next stop is no clean one
+            for one in complete
+        )
+
+    # --- crashes
+
+    def crash(self, broker: Broker) -> None:
+        """A killed process loses no record; but the controller cannot know that, and will count on others."""
+        self._crash(broker, loses_unsynced=False)
+
+    def _crash(self, broker: Broker, *, loses_unsynced: bool) -> None:
+        sim = self.sim
+        sim.counts["crashes"] += 1
+        broker.crash(loses_unsynced=loses_unsynced)
+        if self.rng.random() < 0.4:  # the address refuses connections, and somebody knocks
+            sim.after(self.rng.randint(5, 60), sim.controller, lambda: sim.controller.on_probe(broker.id))
+        if loses_unsynced or self.rng.random() < 0.4:  # whatever watches over it starts it again, perhaps unnoticed
+            sim.after(self.rng.choice((1, 10, 80, 1_000)), None, lambda: self.restart(broker))
+
+    def lose_power(self, broker: Broker) -> None:
+        indexes = [index for disk in broker.disks for index in disk.logs]
+        if not self._may_lose(broker, indexes):
+            return self.crash(broker)
+        self._crash(broker, loses_unsynced=True)
+        self.sim.counts["losses of power"] += 1
+        self.sim.counts["records lost on a disk"] += bool(broker.lost)
+        return None
 
     def stop(self, broker: Broker) -> None:
-        """As asked: it gives up leadership first, and stops when the controller agrees; then all is synced."""
-        sim = self.sim
-        if sim.is_cut_off(broker) or sim.image.brokers[broker.id].fenced:
+        """As asked: it gives up leadership first, and stops when the controller agrees; or without that, in the end."""
+        if broker.wants_stop:
             return
-        sim.counts["proper stops"] += 1
-        sim.change(begin_controlled_shutdown(sim.image, sim.config, broker.id))
-        life = broker.life
+        self.sim.counts["proper stops"] += 1
+        broker.wants_stop = True
+        self.sim.after(1_000, broker, lambda: self.on_may_stop(broker))
 
-        def end() -> None:
-            if broker.life == life and broker.alive:
-                broker.stop()
-                self.fence(broker, broker.epoch)
-                if self.is_over:
-                    self.restart(broker)
+    def on_may_stop(self, broker: Broker) -> None:
+        broker.stop()
+        if self.is_over:
+            self.restart(broker)
 
-        sim.after(self.rng.choice((5, 50, 250)), None, end)
+    def restart(self, broker: Broker) -> None:
+        """A disk that had failed may be back as it was, or not yet; any disk may be another one now."""
+        if broker.alive:
+            return
+        for disk in broker.disks:
+            was_offline = not disk.online
+            disk.online = disk.online or self.is_over or self.rng.random() < 0.6
+            if disk.online and not self.is_over and self.rng.random() < (0.3 if was_offline else 0.12):
+                self._maybe_replace(broker, disk)
+        if not any(disk.online for disk in broker.disks):
+            broker.disks[0].online = True
+        broker.start()
 
-    def restart(self, broker: Broker, *, empty: bool = False) -> None:
-        """A new incarnation; without word of a proper stop the controller takes its log to be cut. With another disk
-        nothing is known of a proper stop, and the broker tells where its replica is now."""
-        sim = self.sim
-        directories = list(sim.image.brokers[broker.id].directories)
-        if empty:
-            sim.counts["disks replaced"] += 1
-            broker.log = ModelLog()
-            # Nobody takes it for one that has anything: others may crash meanwhile.
-            broker.has_lost = broker.is_behind = broker.stopped_cleanly = False
-            directories = [Uuid(self.rng.randbytes(16))]
-            sim.after(self.rng.randint(5, 300), broker, lambda: self.assign(broker, directories[0]))
-        registration = Registration(
-            broker_id=broker.id,
-            incarnation_id=Uuid(self.rng.randbytes(16)),
-            endpoints=[Endpoint("PLAINTEXT", f"b{broker.id}", 9092, 0)],
-            directories=directories,
-            rack=None,
-            features={},
-            previous_epoch=broker.epoch if broker.stopped_cleanly else -1,
-        )
-        broker.is_behind = broker.is_behind or broker.has_lost
-        broker.has_lost = broker.stopped_cleanly = False
-        sim.change(register_broker(sim.image, sim.config, registration, sim.image.offset + 1))
-        broker.epoch = sim.image.brokers[broker.id].epoch
-        broker.alive = True
-        broker.on_image(sim.image)
-        sim.after(LAG_MAX_MS, broker, broker.check_lag)
-        sim.after(self.rng.randint(5, 100), broker, lambda: self.unfence(broker))
+    def _maybe_replace(self, broker: Broker, disk: ModelDisk) -> None:
+        """Even an empty disk counts: with one, the last stop was no clean one."""
+        if not self._may_fail(broker) or not self._may_lose(broker, disk.logs, up=False):
+            return
+        if broker.lost - set(disk.logs):
+            return
+        self.sim.counts["disks replaced"] += 1
+        broker.lost |= set(disk.logs)
+        broker.emptied |= set(disk.logs)  # nobody takes it for one that has anything: others may crash meanwhile
+        disk.logs.clear()
+        disk.clean_epoch = None
+        disk.id = Uuid(self.rng.randbytes(16))
 
-    def assign(self, broker: Broker, directory: Uuid) -> None:
-        """The broker tells where its replica is now."""
-        sim = self.sim
-        topic = sim.image.topics_by_name["t"].topic_id
-        replicas = [DirectoryTopic(topic_id=topic, partitions=[DirectoryPartition(partition_index=0)])]
-        request = AssignReplicasToDirsRequest(
-            broker_id=broker.id,
-            broker_epoch=broker.epoch,
-            directories=[DirectoryData(id=directory, topics=replicas)],
-        )
-        sim.change(list(assign_replicas_to_directories(sim.image, request, config=sim.config).records))
+    # --- disks
+
+    def fill_disk(self, broker: Broker) -> None:
+        disk = self.rng.choice(broker.disks)
+        if disk.online and not disk.is_full:
+            self.sim.counts["disks full"] += 1
+            disk.is_full = True
+
+            def free() -> None:
+                disk.is_full = False
+
+            self.sim.after(self.rng.choice((100, 500, 1_500)), None, free)
+
+    def fail_disk(self, broker: Broker) -> None:
+        """The broker lives on; what was in memory for that disk may be lost."""
+        disk = self.rng.choice(broker.disks)
+        if not all(one.online for one in broker.disks):
+            return
+        self.sim.counts["disks failed"] += 1
+        loses = self.rng.random() < 0.5 and self._may_lose(broker, disk.logs)
+        disk.online = False
+        for log in disk.logs.values():
+            if log.on_crash(self.rng, loses_unsynced=loses):
+                self.sim.counts["records lost on a failed disk"] += 1
+                broker.lost.add(log.index)
+        broker.on_disk_failure(disk)
 
     # --- pauses and networks
 
@@ -203,51 +246,97 @@ class ReplicationFaults:
         sim = self.sim
         sim.counts["pauses"] += 1
         broker.paused = True
-        length = self.rng.choice((50, 300, SESSION_MS * 2))
-        life, epoch = broker.life, broker.epoch
+        life = broker.life
 
         def wake() -> None:
-            if broker.life == life:
-                broker.paused = False
-                sim.after(self.rng.randint(10, 80), broker, lambda: self.unfence(broker))
+            if broker.life == life and broker.paused:
+                broker.wake()
 
-        if length > SESSION_MS:
-            sim.after(SESSION_MS, None, lambda: self.fence(broker, epoch) if broker.paused else None)
-        sim.after(length, None, wake)
+        sim.after(self.rng.choice((50, 300, SESSION_MS * 2)), None, wake)
 
-    def isolate(self, broker: Broker) -> None:
-        """From the other brokers: both ways, or one way; and from the controller, or not."""
+    def slow_down(self, broker: Broker) -> None:
+        self.sim.counts["slow"] += 1
+        broker.slow_ms = self.rng.choice((20, 100, 350))
+
+        def end() -> None:
+            broker.slow_ms = 0
+
+        self.sim.after(self.rng.choice((200, 1_000)), None, end)
+
+    def isolate(self, *brokers: Broker) -> None:
+        """From all others: both ways, or one way; and from the controller, or not."""
         sim = self.sim
-        others = [b for b in (*sim.brokers, CONTROLLER) if b != broker.id]
-        sends, hears = {(broker.id, b) for b in others}, {(b, broker.id) for b in others}
+        inside = {broker.id for broker in brokers}
+        outside = {*sim.broker_ids, CONTROLLER} - inside
+        sends = {(a, b) for a in inside for b in outside}
+        hears = {(b, a) for a, b in sends}
         name, links = self.rng.choice(
             (("both ways", sends | hears), ("sends nothing", sends), ("hears nothing", hears))
         )
         sim.counts[f"isolations: {name}"] += 1
         if self.rng.random() < 0.4:
-            links -= {(broker.id, CONTROLLER), (CONTROLLER, broker.id)}
+            links = {link for link in links if CONTROLLER not in link}
         sim.cut |= links
-        length, epoch = self.rng.choice((100, 500, 1500)), broker.epoch
-        if length > SESSION_MS:
-            sim.after(SESSION_MS, None, lambda: self.fence(broker, epoch) if sim.is_cut_off(broker) else None)
 
         def end() -> None:
             sim.cut -= links
-            sim.after(self.rng.randint(10, 80), broker, lambda: self.unfence(broker))
 
-        sim.after(length, None, end)
+        sim.after(self.rng.choice((100, 500, 1_500)), None, end)
+
+    # --- many at once
+
+    def storm(self) -> None:
+        """Some of the brokers, up to all of them, at one moment; or killed and started over and over."""
+        sim, rng = self.sim, self.rng
+        up = [broker for broker in sim.brokers.values() if broker.alive and not broker.paused]
+        if len(up) < 2:
+            return
+        chosen = rng.sample(up, rng.randint(2, len(up)))
+        kind = rng.choice(("crash", "pause", "isolate", "restart"))
+        sim.counts[f"storms: {kind}"] += 1
+        sim.counts["all at once"] += len(chosen) == len(sim.brokers)
+        if kind == "isolate":
+            self.isolate(*chosen)
+            return
+        for broker in chosen:
+            if kind == "crash":
+                self.crash(broker)
+            elif kind == "pause":
+                self.pause(broker)
+            else:
+                self._restart_again(broker, rng.randint(1, 3))
+
+    def _restart_again(self, broker: Broker, times: int) -> None:
+        if broker.alive and not self.is_over:
+            self.crash(broker)
+        if times:
+
+            def start() -> None:
+                self.restart(broker)
+                self.sim.after(self.rng.randint(1, 150), None, lambda: self._restart_again(broker, times - 1))
+
+            self.sim.after(self.rng.randint(1, 60), None, start)
 
     # --- operations
 
     def reassign(self) -> None:
         """To other brokers, to fewer, back again, or called off."""
+        sim, rng = self.sim, self.rng
+        index = rng.randrange(len(sim.histories))
+        wanted = rng.sample(sim.broker_ids, rng.choice((1, 2, 3, 3)))
+        if len(wanted) == 1 and sim.brokers[wanted[0]].lost:
+            return  # who wants a partition on a single replica cannot want that one
+        replicas = None if rng.random() < 0.2 else wanted
+        part = ReassignablePartition(partition_index=index, replicas=replicas)
+        request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=TOPIC_NAME, partitions=[part])])
+        sim.counts["reassignments"] += 1
+        sim.controller.decide(lambda image: alter_partition_reassignments(image, request, config=sim.config))
+
+    def delete_records(self) -> None:
+        """From the beginning, as DeleteRecords and retention do; what is younger than the batches in flight stays."""
         sim = self.sim
-        wanted = self.rng.sample(list(sim.brokers), self.rng.choice((2, 3, 3)))
-        replicas = None if self.rng.random() < 0.2 else wanted
-        topic = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=0, replicas=replicas)])
-        outcome = alter_partition_reassignments(
-            sim.image, AlterPartitionReassignmentsRequest(topics=[topic]), config=sim.config
-        )
-        if outcome.response.responses[0].partitions[0].error_code == ErrorCode.NONE:
-            sim.counts["reassignments"] += 1
-        sim.change(list(outcome.records))
+        history = self.rng.choice(sim.histories)
+        replica = sim.brokers[history.image.leader].replicas.get(history.index) if history.image.leader >= 0 else None
+        if replica is not None and replica.partition.leader == replica.broker.id:
+            sim.counts["records deleted"] += 1
+            replica.log.advance_log_start(replica.log.high_watermark - 2 * MAX_IN_FLIGHT)

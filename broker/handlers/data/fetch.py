@@ -16,6 +16,7 @@ from broker.fetch_sessions import FetchContext, FetchTarget
 from broker.handlers.data.fetch_repeat import READ_COMMITTED, RepeatedFetch, Shape, shape_of
 from broker.handlers.data.fetch_throttle import FetchThrottle
 from broker.partition import NO_EPOCH, AppendWaiter, Partition
+from broker.replication.cluster import monotonic_ms
 from broker.replication.leader import LeaderState
 from broker.replication.nearest import RACK_AWARE, nearest_replica
 from broker.replication.throttle import ReplicationQuota
@@ -93,6 +94,7 @@ class _Reading:
     """Reads the partitions of one fetch, as often as it takes.
 
     A consumer reads what is committed, a follower all there is; and what a follower asks for says what it has.
+    A session of a thousand partitions mostly has a few that are not idle. The others are neither read nor answered.
     """
 
     __slots__ = (
@@ -131,6 +133,8 @@ class _Reading:
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.partitions: list[Partition] = []
         self.throttle: FetchThrottle | None = None
+        if context.session is not None:
+            context.session.on_reader((replica, ctx.api_version, self.committed, self.rack))
 
     def read(self) -> tuple[list[tuple[FetchTarget, PartitionData]], int, bool]:
         """Answers, their bytes, and whether they must go out at once (an error, or nothing to wait for)."""
@@ -141,7 +145,18 @@ class _Reading:
         if self.throttle is not None:
             self.throttle.restart()
         left = self.max_bytes
+        acknowledges = self.replica_id >= 0 and not self.is_repeated
+        now = monotonic_ms() if acknowledges else 0
         for target in self.context.targets:
+            idle = target.idle_partition()
+            if idle is not None and (
+                not acknowledges
+                or idle.on_idle_fetch(
+                    now, self.replica_id, self.replica_epoch, target.fetch_offset, target.replica_log_start_offset
+                )
+            ):
+                self.partitions.append(idle)
+                continue
             answer = self._read_one(target, left, is_first=size == 0)
             answers.append((target, answer))
             if answer.error_code or answer.diverging_epoch.epoch != NO_EPOCH or answer.preferred_read_replica >= 0:
@@ -187,7 +202,7 @@ class _Reading:
             aborted_transactions=[] if self.committed else None,
             records=b"",
         )
-        diverging = _diverging_epoch(log, target)
+        diverging = _diverging_for_consumer(partition, target)
         if diverging is not None:
             answer.diverging_epoch = diverging
             return answer
@@ -197,13 +212,16 @@ class _Reading:
                 answer.preferred_read_replica = nearest
                 return answer
         self.partitions.append(partition)
+        end = stable if self.committed else high_watermark
         found = log.read(
             target.fetch_offset,
             min(target.max_bytes, left),
-            end_offset=stable if self.committed else high_watermark,
+            end_offset=end,
             min_one=is_first,
             isolation_committed=self.committed,
         )
+        if target.fetch_offset >= end and not self.rack:
+            target.on_idle(partition)
         if found.records is not None:
             answer.records = found.records
         if found.aborted:
@@ -235,6 +253,8 @@ class _Reading:
                 partition.on_replica_fetch(
                     self.replica_id, self.replica_epoch, target.fetch_offset, target.replica_log_start_offset
                 )
+            if target.fetch_offset == log.log_end_offset:
+                target.on_idle(partition)
         answer.high_watermark = log.high_watermark
         answer.last_stable_offset = log.last_stable_offset
         answer.log_start_offset = log.log_start_offset
@@ -299,6 +319,17 @@ def _diverging_epoch(log: Log, target: FetchTarget) -> EpochEndOffset | None:
     return None
 
 
+def _diverging_for_consumer(partition: Partition, target: FetchTarget) -> EpochEndOffset | None:
+    """Only the leader knows where an epoch ended. A follower that is behind ends earlier, and a consumer that took its
+    word for it would read again what it has read, or give up. It is sent back to the leader instead: Kafka's clients
+    go there when a follower answers OFFSET_OUT_OF_RANGE (KIP-392)."""
+    log = partition.log
+    diverging = _diverging_epoch(log, target)
+    if diverging is not None and partition.leader != partition.node_id:
+        raise OffsetOutOfRange(target.fetch_offset, log.log_start_offset, log.log_end_offset)
+    return diverging
+
+
 class WaitingFetch:
     """A fetch on long poll. Counts what is appended to its partitions and answers when that is enough.
 
@@ -310,26 +341,24 @@ class WaitingFetch:
     and by other producers, goes into the same answer.
     """
 
-    __slots__ = ("_is_looking", "_partitions", "_quota_timer", "_reading", "_size", "_timer", "future")
+    __slots__ = ("_is_looking", "_quota_timer", "_reading", "_size", "_timer", "_waiters", "future")
 
     def __init__(self, reading: _Reading, size: int, max_wait_ms: int) -> None:
         loop = asyncio.get_running_loop()
         self._reading = reading
         self._size = size
         self._is_looking = False
-        self._partitions = tuple(reading.partitions)
+        self._waiters: list[set[AppendWaiter]] = [
+            partition.waiters if reading.replica_id < 0 else partition.replica_waiters
+            for partition in reading.partitions
+        ]
         self.future: asyncio.Future[FetchResponse] = loop.create_future()
         self._timer = loop.call_later(max_wait_ms / 1000, self._try_answer, True)
         self._quota_timer: asyncio.TimerHandle | None = None
         self.future.add_done_callback(self._leave)
-        for waiters in self._waiters():
+        for waiters in self._waiters:
             waiters.add(self)
         self._maybe_wait_for_quota()
-
-    def _waiters(self) -> list[set[AppendWaiter]]:
-        if self._reading.replica_id >= 0:
-            return [partition.replica_waiters for partition in self._partitions]
-        return [partition.waiters for partition in self._partitions]
 
     def on_append(self, partition: Partition, size: int) -> None:
         throttle = self._reading.throttle
@@ -375,5 +404,5 @@ class WaitingFetch:
         self._timer.cancel()
         if self._quota_timer is not None:
             self._quota_timer.cancel()
-        for waiters in self._waiters():
+        for waiters in self._waiters:
             waiters.discard(self)

@@ -97,6 +97,7 @@ class RepeatedFetch:
         "_shape",
         "_tail",
         "_target",
+        "_wanted",
         "is_stale",
     )
 
@@ -109,7 +110,7 @@ class RepeatedFetch:
         session: FetchSession | None,
         target: FetchTarget | None,
     ) -> None:
-        wanted = request.topics[0].partitions[0]
+        self._wanted = wanted = request.topics[0].partitions[0]
         self._head = _HEAD.pack(context.api_key, context.api_version)
         self._shape = shape
         self._partition = partition
@@ -162,12 +163,12 @@ class RepeatedFetch:
             return None
         (epoch,) = _INT32.unpack_from(frame, shape.epoch_at)
         (offset,) = _INT64.unpack_from(frame, shape.offset_at)
-        session = self._session
-        if session is None:
+        session, target = self._session, self._target
+        if session is None or target is None:
             if epoch != FINAL_EPOCH:
                 return None
-        elif not self._sessions.holds(session):
-            self.is_stale = True
+        elif not self._sessions.holds(session) or session.partitions.get(target.key) is not target:
+            self.is_stale = True  # also where a request in between, which waited, has exchanged the partition
             return None
         elif epoch != session.epoch or len(session.partitions) != 1:
             return None
@@ -186,9 +187,9 @@ class RepeatedFetch:
         if records is None or found.aborted or len(records) < self._min_bytes:
             return None
         log_start = log.log_start_offset
-        if session is not None and self._target is not None:
+        if session is not None and target is not None:
             self._sessions.on_next(session, now_ms())
-            self._target.on_answer(offset, high_watermark, log_start)
+            target.on_answer(self._wanted, offset, high_watermark, log_start)
         (correlation_id,) = _INT32.unpack_from(frame, 4)
         head = self._pack(correlation_id, high_watermark, stable, log_start, len(records))
         return [head, records, self._tail]
