@@ -47,10 +47,10 @@ JAVA = "java"
 ACKNOWLEDGED_PER_S = 10.0
 COMMITS_PER_S = 1.0
 ASSIGNMENTS_PER_S = 0.1
-# Of clients that do what no other does; the least seen was 0.7 windows, 900 records and 70 offsets a second.
+# Of clients that do what no other does; the least seen was 0.7 windows, 790 records and 66 offsets a second.
 COUNTED_PER_S = {"windows sent again": 0.05, "read from followers": 3.0, "latest offsets": 3.0}
 ACKNOWLEDGED_BY_ONE_PER_S = 2.0
-"""To each producer, so that none stands still behind what others write to its partitions. The least seen was 40."""
+"""To each producer, so that none stands still behind what others write to its partitions. The least seen was 36."""
 
 MOST_UNSETTLED = 0.25
 """A share of all faults. Mostly it is none; with seven others at each core, and 12 s instead of 20 to settle, it was 2
