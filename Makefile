@@ -8,14 +8,14 @@ CONFIG ?= config/server.properties
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run cluster test soak soak-faults soak-sim lint bench bench-quick clean distclean java jars
+.PHONY: help setup setup-test run cluster test soak soak-faults soak-sim lint bench bench-quick clean distclean java jars iproute2
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 setup: $(STAMPS)/run ## virtual environment with what a running broker needs
 
-setup-test: $(STAMPS)/test java jars ## ... and with what the tests need: test packages, Java, Apache Kafka's jars
+setup-test: $(STAMPS)/test java jars iproute2 ## ... and with what the tests need: test packages, Java, Apache Kafka's jars, iproute2
 
 run: $(STAMPS)/run ## start one node on port 9092 (CONFIG=path for another properties file)
 	@exec $(BIN)/barnabas server-start $(CONFIG)
@@ -23,14 +23,14 @@ run: $(STAMPS)/run ## start one node on port 9092 (CONFIG=path for another prope
 cluster: $(STAMPS)/run ## start three nodes on ports 9092, 9102 and 9112; Ctrl-C stops them
 	@exec $(BIN)/barnabas cluster
 
-test: $(STAMPS)/test lint java jars ## lint, then all tests (in WORKERS=2 processes)
+test: $(STAMPS)/test lint java jars iproute2 ## lint, then all tests (in WORKERS=2 processes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 soak: ## ten minutes of faults on real nodes, then soak-sim
 	$(MAKE) soak-faults
 	$(MAKE) soak-sim
 
-soak-faults: $(STAMPS)/test ## ... the faults alone (FAULT_SECONDS=600, FAULT_SEED=n); ends with counts and problems
+soak-faults: $(STAMPS)/test java jars iproute2 ## ... the faults alone (FAULT_SECONDS=600, FAULT_SEED=n); ends with counts and problems
 	cd tests && ../$(BIN)/python -m support.fault_run $(or $(FAULT_SECONDS),600) $(FAULT_SEED)
 
 soak-sim: $(STAMPS)/test ## 100,000 simulated histories of the quorum (SEEDS=n), 20,000 of replication (REPLICATION_SEEDS=n); FIRST_SEED=n
@@ -95,3 +95,16 @@ java: $(STAMPS)/test
 
 jars: $(STAMPS)/test java
 	@cd tests && ../$(BIN)/python -m support.jars
+
+# Tests cut nodes off from each other in network namespaces. Those need root, so to anyone else iproute2 is of no use.
+iproute2: java  # one installation at a time
+	@PATH="$$PATH:/usr/sbin:/sbin"; \
+	if [ "$$(id -u)" = 0 ] && ! { command -v ip && command -v tc; } >/dev/null; then \
+	  if command -v apt-get >/dev/null; then \
+	    echo "installing iproute2 (the tests break networks of their own) ..."; \
+	    { apt-get update -q && DEBIAN_FRONTEND=noninteractive \
+	      apt-get install -q -y --no-install-recommends iproute2; } >/dev/null 2>&1; \
+	  fi; \
+	  { command -v ip && command -v tc; } >/dev/null || \
+	    echo "iproute2 is missing: install it, or the tests leave out the faults of networks"; \
+	fi

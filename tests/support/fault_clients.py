@@ -11,14 +11,15 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from support.fault_answers import FETCH, RETRIABLE
 from support.history import History
 from support.wire import OneRecord, Wire
 
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -30,26 +31,9 @@ TIMEOUT_S = 2.0
 """Longer than any answer of a broker that lives takes; a hung one is left after it."""
 RETRY_S = 0.03
 RECORDS_PER_BATCH = 5
-_RESET = struct.pack("ii", 1, 0)
+RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: what was not sent is thrown away. Otherwise the kernel would deliver a request that the client has given
 up and sent again elsewhere, seconds later, when a network has healed."""
-
-# These say that the records were not stored, or may have been; the same batch is sent again.
-_RETRIED = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-    }
-)
 
 
 class Client(threading.Thread):
@@ -103,7 +87,7 @@ class Client(threading.Thread):
             if wire is None:
                 host, port = self.addresses[node]
                 wire = self._wires[node] = Wire(port, host, timeout_s=TIMEOUT_S)
-                wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             wire.socket.settimeout(timeout_s)
             return wire.ask(request, version)
         except OSError:
@@ -111,6 +95,13 @@ class Client(threading.Thread):
             if broken is not None:
                 broken.socket.close()
             return None
+
+    def answered(self, request: str, code: int, retried: Collection[ErrorCode]) -> ErrorCode:
+        """Notes an error that a Java client would not try to get over, but throw at its application."""
+        error = ErrorCode(code)
+        if error is not ErrorCode.NONE and error not in retried:
+            self.history.add("refused", client=self.name, request=request, code=error.name)
+        return error
 
     def ask_any(self, request: Any, version: int, last: int | None = None) -> Any:
         """In any order, but the node `last` only if nobody else answers: it may not know that it is cut off."""
@@ -125,7 +116,7 @@ class Client(threading.Thread):
         if partition not in self._leaders:
             before = self._before.get(partition)
             answer = self.ask_any(MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)]), 12, before)
-            if answer is not None and answer.topics and answer.topics[0].error_code == 0:
+            if answer is not None and not self.answered("metadata", answer.topics[0].error_code, RETRIABLE):
                 self.topic_id = answer.topics[0].topic_id
                 for one in answer.topics[0].partitions:
                     is_old = one.leader_epoch < self._epochs.get(one.partition_index, -1)
@@ -133,6 +124,10 @@ class Client(threading.Thread):
                         self._leaders[one.partition_index] = one.leader_id
                         self._epochs[one.partition_index] = one.leader_epoch
         return self._leaders.get(partition)
+
+    def epoch(self, partition: int) -> int:
+        """Of the leader, as far as it is known."""
+        return self._epochs.get(partition, -1)
 
     def forget_leader(self, partition: int) -> None:
         leader = self._leaders.pop(partition, None)
@@ -159,27 +154,38 @@ class Client(threading.Thread):
         if leader is None:
             self.pause()
             return []
+        data = self.fetch(leader, partition, position)
+        if data is None:
+            self.forget_leader(partition)
+            return []
+        if self.answered("fetch", data.error_code, FETCH):
+            self.forget_leader(partition)
+            self.pause()
+            return []
+        return self.values_in(data, partition, position)
+
+    def fetch(self, node: int, partition: int, position: int, rack_id: str = "") -> PartitionData | None:
         wanted = FetchPartition(
             partition=partition,
-            current_leader_epoch=self._epochs[partition],
+            current_leader_epoch=self.epoch(partition),
             fetch_offset=position,
             partition_max_bytes=1 << 20,
         )
         request = FetchRequest(
-            max_wait_ms=50, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic=self.topic, partitions=[wanted])]
+            max_wait_ms=50,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            rack_id=rack_id,
+            topics=[FetchTopic(topic=self.topic, partitions=[wanted])],
         )
-        answer = self.ask(leader, request, 11)
-        if answer is None or answer.error_code != 0:
-            self.forget_leader(partition)
-            return []
+        answer = self.ask(node, request, 11)
+        if answer is None or self.answered("fetch", answer.error_code, ()):
+            return None
         (data,) = answer.responses[0].partitions
-        code = ErrorCode(data.error_code)
-        if code is not ErrorCode.NONE:
-            if code not in _RETRIED:
-                raise AssertionError(f"partition {partition}, offset {position}: {code.name}")
-            self.forget_leader(partition)
-            self.pause()
-            return []
+        assert isinstance(data, PartitionData)
+        return data
+
+    def values_in(self, data: PartitionData, partition: int, position: int) -> list[str]:
         records = memoryview(data.records or b"")
         values: list[str] = []
         for start, header in iter_batches(records):
@@ -202,7 +208,7 @@ class Producer(Client):
 
     def work(self) -> None:
         self.producer_id = -1
-        if not self.until(self._init):
+        if not self.until(self.init):
             return
         sequences = dict.fromkeys(self.partitions, 0)
         while not self.stopping.is_set():
@@ -215,38 +221,44 @@ class Producer(Client):
                 sequences[partition] += len(values)
             self.stopping.wait(0.01)
 
-    def _init(self) -> bool:
+    def init(self) -> bool:
         answer = self.ask_any(InitProducerIdRequest(transactional_id=None), 4)
-        if answer is not None and answer.error_code == 0:
+        if answer is not None and not self.answered("init producer id", answer.error_code, RETRIABLE):
             self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
         return self.producer_id >= 0
+
+    def request(self, partition: int, numbers: tuple[int, int, int], values: list[str]) -> ProduceRequest:
+        """`numbers` are producer id, producer epoch and the sequence of the first record."""
+        records = build_batch(
+            [OneRecord(value.encode(), timestamp=time.time_ns() // 1_000_000) for value in values],
+            producer_id=numbers[0],
+            producer_epoch=numbers[1],
+            base_sequence=numbers[2],
+        )
+        data = PartitionProduceData(index=partition, records=bytes(records))
+        topic = TopicProduceData(name=self.topic, partition_data=[data])
+        return ProduceRequest(acks=-1, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[topic])
 
     def _send(self, partition: int, sequence: int, values: list[str]) -> bool:
         leader = self.leader(partition)
         if leader is None:
             return False
-        records = build_batch(
-            [OneRecord(value.encode(), timestamp=time.time_ns() // 1_000_000) for value in values],
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=sequence,
-        )
-        data = PartitionProduceData(index=partition, records=bytes(records))
-        topic = TopicProduceData(name=self.topic, partition_data=[data])
-        answer = self.ask(leader, ProduceRequest(acks=-1, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[topic]), 9)
+        request = self.request(partition, (self.producer_id, self.producer_epoch, sequence), values)
+        answer = self.ask(leader, request, 9)
         if answer is None:
             self.forget_leader(partition)
             return False
         (result,) = answer.responses[0].partition_responses
-        code = ErrorCode(result.error_code)
-        if code is ErrorCode.NONE:
-            self.history.add("ack", producer=self.name, partition=partition, offset=result.base_offset, values=values)
-            self.acknowledged += len(values)
+        # One that has a single batch under way has no other that could come first: its sequence is in order.
+        if not self.answered("produce", result.error_code, RETRIABLE):
+            self.acknowledge(partition, result.base_offset, values)
             return True
-        if code not in _RETRIED:
-            raise AssertionError(f"partition {partition}, sequence {sequence}: {code.name}")
         self.forget_leader(partition)
         return False
+
+    def acknowledge(self, partition: int, offset: int, values: list[str]) -> None:
+        self.history.add("ack", producer=self.name, partition=partition, offset=offset, values=values)
+        self.acknowledged += len(values)
 
 
 class Reader(Client):
@@ -263,5 +275,8 @@ class Reader(Client):
                     return
                 values = self.read(partition, position)
                 if values:
-                    self.history.add("read", consumer=self.name, partition=partition, offset=position, values=values)
+                    self.note(partition, position, values)
                     self.positions[partition] = position + len(values)
+
+    def note(self, partition: int, position: int, values: list[str], **more: Any) -> None:
+        self.history.add("read", consumer=self.name, partition=partition, offset=position, values=values, **more)

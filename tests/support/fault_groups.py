@@ -11,9 +11,10 @@ the number of events in the history at the time ("asked"): only what was told be
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from support.fault_answers import OFFSET_COMMIT, OFFSET_FETCH, RETRIABLE
 from support.fault_clients import Client
 
 from protocol.errors import ErrorCode
@@ -28,16 +29,6 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 COMMIT_S = 0.1
 LIFE_S = (4.0, 25.0)
 
-# Whoever answers so is not the coordinator, or not yet, or could not store the answer.
-_COORDINATOR_MOVED = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
 REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH})
 THROWN_OUT = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 
@@ -59,7 +50,9 @@ class GroupClient(Client):
         if self._coordinator is None:
             finding = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
             found = self.ask_any(finding, 4, self._before_coordinator)
-            if found is None or found.coordinators[0].error_code != 0:
+            if found is None:
+                return None
+            if self.answered("find coordinator", found.coordinators[0].error_code, RETRIABLE):
                 return None
             self._coordinator = self._before_coordinator = found.coordinators[0].node_id
         rest = () if timeout_s is None else (timeout_s,)
@@ -68,13 +61,11 @@ class GroupClient(Client):
             self._coordinator = None
         return answer
 
-    def decide(self, code: int) -> ErrorCode:
-        """The error; one that says that the coordinator is elsewhere makes us look for it again."""
-        error = ErrorCode(code)
-        if error in _COORDINATOR_MOVED:
+    def decide(self, request: str, code: int, retried: Collection[ErrorCode]) -> ErrorCode:
+        """The error; unless it is about the member, the coordinator is looked for again."""
+        error = self.answered(request, code, retried)
+        if error is not ErrorCode.NONE and error not in REJOIN | THROWN_OUT:
             self._coordinator = None
-        elif error is not ErrorCode.NONE and error not in REJOIN | THROWN_OUT:
-            raise AssertionError(f"{self.name} of {self.group}: {error.name}")
         return error
 
     def commit_offsets(self, offsets: dict[int, int]) -> ErrorCode | None:
@@ -103,7 +94,7 @@ class GroupClient(Client):
             return None
         worst = ErrorCode.NONE
         for part in answer.topics[0].partitions:
-            error = self.decide(part.error_code)
+            error = self.decide("offset commit", part.error_code, OFFSET_COMMIT)
             if error is ErrorCode.NONE:
                 index = part.partition_index
                 self.history.add("commit", partition=index, offset=offsets[index], **told)
@@ -124,12 +115,14 @@ class GroupClient(Client):
         if answer is None:
             return None
         (found,) = answer.groups
-        error = self.decide(found.error_code)
+        error = self.decide("offset fetch", found.error_code, OFFSET_FETCH)
         if error is not ErrorCode.NONE:
             return error
         offsets: dict[int, int] = {}
         for part in found.topics[0].partitions:
-            assert part.error_code == 0, f"{self.group}, partition {part.partition_index}: {part.error_code}"
+            error = self.decide("offset fetch", part.error_code, OFFSET_FETCH)
+            if error is not ErrorCode.NONE:
+                return error
             offsets[part.partition_index] = part.committed_offset
             self.demand_epoch(part.partition_index, part.committed_leader_epoch)
         for partition, offset in offsets.items():

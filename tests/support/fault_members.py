@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
+from support.fault_answers import CONSUMER_HEARTBEAT, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from support.fault_groups import REJOIN, THROWN_OUT, Member
 
 from protocol.errors import ErrorCode
@@ -86,7 +87,7 @@ class ClassicMember(Member):
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
             return False
-        error = self.decide(answer.error_code)
+        error = self.decide("join group", answer.error_code, JOIN_GROUP)
         if error in THROWN_OUT:
             self.member_id = ""
         if error is not ErrorCode.NONE:
@@ -109,7 +110,7 @@ class ClassicMember(Member):
         answer = self.ask_coordinator(syncing, 5, REBALANCE_MS / 1000 + 2)
         if answer is None:
             return False
-        error = self.decide(answer.error_code)
+        error = self.decide("sync group", answer.error_code, SYNC_GROUP)
         if error in THROWN_OUT:
             self.member_id = ""
         if error is not ErrorCode.NONE:
@@ -128,11 +129,14 @@ class ClassicMember(Member):
         request = HeartbeatRequest(group_id=self.group, generation_id=self.generation, member_id=self.member_id)
         answer = self.ask_coordinator(request, 4)
         self._beat_at = time.monotonic() + BEAT_S
-        return None if answer is None else self.decide(answer.error_code)
+        return None if answer is None else self.decide("heartbeat", answer.error_code, HEARTBEAT)
 
     def leave(self) -> None:
         request = LeaveGroupRequest(group_id=self.group, members=[MemberIdentity(member_id=self.member_id)])
-        self.ask_coordinator(request, 5)
+        answer = self.ask_coordinator(request, 5)
+        if answer is not None:
+            for code in {answer.error_code, *(member.error_code for member in answer.members)}:
+                self.decide("leave group", code, LEAVE_GROUP)
 
 
 class ConsumerMember(Member):
@@ -186,7 +190,7 @@ class ConsumerMember(Member):
         answer = self.ask_coordinator(request, 1)
         if answer is None:
             return None
-        error = self.decide(answer.error_code)
+        error = self.decide("consumer group heartbeat", answer.error_code, CONSUMER_HEARTBEAT)
         if error is not ErrorCode.NONE:
             return error
         self._beat_at = time.monotonic() + BEAT_S
@@ -210,7 +214,9 @@ class ConsumerMember(Member):
 
     def leave(self) -> None:
         request = ConsumerGroupHeartbeatRequest(group_id=self.group, member_id=self.member_id, member_epoch=-1)
-        self.ask_coordinator(request, 1)
+        answer = self.ask_coordinator(request, 1)
+        if answer is not None:
+            self.decide("consumer group heartbeat", answer.error_code, CONSUMER_HEARTBEAT)
 
 
 def _encoded(message: ConsumerProtocolAssignment | ConsumerProtocolSubscription) -> bytes:

@@ -12,6 +12,7 @@ from support.namespaces import Namespaces
 from support.quorum_cluster import NodeProcess, QuorumCluster, combined
 from support.wire import ask
 
+from broker.replication.nearest import RACK_AWARE
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.schema import Message
@@ -39,9 +40,14 @@ SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.assignment.interval.ms": "100",
+    "replica.selector.class": RACK_AWARE,
 }
 DISK_FAULT = "disk-fault"
 LEADER, FOLLOWER, CONTROLLER = "leader", "follower", "controller"
+
+
+def rack_of(node_id: int) -> str:
+    return f"rack-{node_id}"
 
 
 class FaultNodes(QuorumCluster):
@@ -54,6 +60,9 @@ class FaultNodes(QuorumCluster):
             log_directories=2,
             program=("support.failing_disk", DISK_FAULT),
         )
+        for node in self.nodes.values():
+            with open(node.properties_path, "a") as properties:
+                properties.write(f"broker.rack={rack_of(node.node_id)}\n")
         self.network = network
         self.topics = topics
         self.unreachable: set[int] = set()

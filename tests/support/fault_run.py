@@ -22,14 +22,21 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from py4j.java_gateway import JavaGateway
 from support.fault_clients import Client, Producer, Reader
-from support.fault_demands import LONG_S
+from support.fault_demands import JAVA, LONG_S
 from support.fault_groups import Committer, Member
+from support.fault_java import KafkaJavaProducer
 from support.fault_kinds import Faults
 from support.fault_members import ClassicMember, ConsumerMember
 from support.fault_nodes import REPLICAS, FaultNodes
+from support.fault_pipeline import PipelinedProducer
+from support.fault_readers import EndWatcher, FollowerReader
 from support.history import History
-from support.namespaces import Namespaces, may_isolate
+from support.jars import JarsUnavailable
+from support.java import JavaNotFound
+from support.jvm import Jvm, open_log
+from support.namespaces import Namespaces, why_not_isolated
 from support.processes import wait_until
 from support.replica_files import add_error_traces, add_replica, add_stored_offsets
 
@@ -51,8 +58,11 @@ TESTS = Path(__file__).parents[1]
 
 
 class FaultRun:
-    def __init__(self, directory: Path, seed: int, seconds: float, network: Namespaces | None) -> None:
+    def __init__(
+        self, directory: Path, seed: int, seconds: float, network: Namespaces | None, jvm: JavaGateway | None
+    ) -> None:
         self.seconds = seconds
+        self.jvm = jvm
         self.rng = random.Random(seed)
         self.history = History(directory / "history.jsonl")
         self.nodes = FaultNodes(directory, TOPICS, network)
@@ -66,7 +76,7 @@ class FaultRun:
         ]
         groups = [{"name": name, "has_members": has_members} for name, has_members in GROUPS.items()]
         self.history.add("cluster", nodes=replicas, topics=topics, groups=groups)
-        self.history.add("plan", seconds=seconds, isolates=network is not None)
+        self.history.add("plan", seconds=seconds, isolates=network is not None, java=jvm is not None)
 
     def start(self) -> None:
         self.nodes.start()
@@ -82,9 +92,13 @@ class FaultRun:
         rest = (addresses, TOPIC, self.history)
         every = range(PARTITIONS)
         self.clients = [
-            *(Producer(f"p{partition}", (partition,), *rest) for partition in every),
-            Producer("shared", (0, PARTITIONS - 1), *rest),
+            *(Producer(f"p{partition}", (partition,), *rest) for partition in every[::2]),
+            *(PipelinedProducer(f"p{partition}", (partition,), *rest) for partition in every[1::2]),
+            PipelinedProducer("shared", (0, PARTITIONS - 1), *rest),
+            *([KafkaJavaProducer(JAVA, every, self.jvm, *rest)] if self.jvm is not None else []),
             Reader("reader", every, *rest),
+            FollowerReader("near", every, *rest),
+            EndWatcher("watcher", every, *rest),
             Committer("committer", (0, 1), *rest),
             *(ClassicMember(f"classic{at}", "classic", PARTITIONS, *rest) for at in range(3)),
             *(ConsumerMember(f"consumer{at}", "consumer", PARTITIONS, *rest) for at in range(3)),
@@ -220,12 +234,18 @@ class Outcome(NamedTuple):
     text: str
 
 
-def run(directory: Path, seconds: float, seed: int) -> Outcome:
-    """What the checker says of the history, whatever became of the run."""
+def run(directory: Path, seconds: float, seed: int, jvm: JavaGateway | str) -> Outcome:
+    """What the checker says of the history, whatever became of the run. `jvm` is for Kafka's own producer, or says why
+    there is none."""
     path = directory / "history.jsonl"
     interruption: BaseException | None = None
-    with Namespaces((1, 2, 3)) if may_isolate() else contextlib.nullcontext() as network:
-        faults = FaultRun(directory, seed, seconds, network)
+    why_not = why_not_isolated()
+    with contextlib.nullcontext() if why_not else Namespaces((1, 2, 3)) as network:
+        faults = FaultRun(directory, seed, seconds, network, None if isinstance(jvm, str) else jvm)
+        if why_not:
+            faults.history.add("left_out", what="faults of networks", why=why_not)
+        if isinstance(jvm, str):
+            faults.history.add("left_out", what="Kafka's Java producer", why=jvm)
         try:
             faults.start()
             faults.run_faults()
@@ -248,6 +268,16 @@ def judge(path: Path) -> Outcome:
     return Outcome(done.returncode == 0, f"{done.stdout}{done.stderr}history: {path}")
 
 
+def start_jvm(directory: Path, stack: contextlib.ExitStack) -> JavaGateway | str:
+    """Until the stack is closed; or why there is none."""
+    try:
+        machine = Jvm(stack.enter_context(open_log(directory)))
+    except (JavaNotFound, JarsUnavailable) as missing:
+        return str(missing)
+    stack.callback(machine.close)
+    return machine.gateway
+
+
 def _exit(number: int, frame: FrameType | None) -> None:
     """SIGTERM must leave neither nodes nor networks behind; a second one does not disturb the clearing up."""
     signal.signal(number, lambda *_: None)
@@ -260,6 +290,7 @@ if __name__ == "__main__":
     chosen = int(sys.argv[2]) if len(sys.argv) > 2 else int(time.time())
     home = Path(tempfile.mkdtemp(prefix="barnabas-faults-"))
     print(f"seed {chosen}, {length:.0f} s of faults, history in {home}", flush=True)
-    outcome = run(home, length, chosen)
+    with contextlib.ExitStack() as stack:
+        outcome = run(home, length, chosen, start_jvm(home, stack))
     print(outcome.text)
     sys.exit(0 if outcome.is_good else 1)

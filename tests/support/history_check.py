@@ -7,12 +7,19 @@ Events, each with "ms" and "op"; "asked" is the number of events before the one 
                                                  name, partitions, replicas (nodes), has_values (it is the one that is
                                                  written and read) and has_offsets (it is the groups'); a group has
                                                  name and has_members
-  plan     seconds, isolates                     what the faults were to be (`fault_demands`); not every history has one
+  plan     seconds, isolates, java               what the run was to be: faults of networks, too, and Kafka's producer
+                                                 (`fault_demands`); not every history has one
+  left_out what, why                             something this history should have had, and could not
   begin, end                                     of the clients' load
   send     producer, partition, seq, values      records are handed over; seq of the first, per producer and partition
-  ack      producer, partition, offset, values   they were acknowledged with acks=all, the first at offset
-  read     consumer, partition, offset, values, group?   a consumer got them; the first read of a consumer outside a
-                                                 group is at offset 0
+  ack      producer, partition, offset, values   they were acknowledged with acks=all, the first at offset; offset -1:
+                                                 they are stored, it was not said where
+  again    producer, partition, batches, node    so many batches of unknown outcome, or refused, were sent again at once
+  gap      producer, partition, seq, code, node  a batch was refused because one before it is missing, and none is
+  read     consumer, partition, offset, values, group?, from_follower?   a consumer got them; the first read of a
+                                                 consumer outside a group is at offset 0
+  latest   client, partition, offset, asked      the end as ListOffsets tells it
+  refused  client, request, code                 an error that Kafka's clients would throw at their application
   assigned group, member, generation, partitions   a member was told what it has
   offer    group, partition, offset              an offset is about to be committed
   commit   group, member, generation, partition, offset, asked   the commit was acknowledged
@@ -40,6 +47,7 @@ from typing import Any
 
 from support.fault_demands import complaints
 from support.history import read_history
+from support.history_answers import AnswerChecker
 from support.history_groups import GroupChecker
 from support.history_life import LifeChecker
 from support.history_records import RecordChecker
@@ -56,16 +64,16 @@ class Checker:
         self.verdict = Verdict()
         self._whole = WholeChecker(self.verdict)
         self._life = LifeChecker(self.verdict)
-        self._records = RecordChecker(self.verdict)
+        self._answers = AnswerChecker(self.verdict)
+        self._records = RecordChecker(self.verdict, self._answers)
         self._groups = GroupChecker(self.verdict)
 
     def check(self, events: Iterable[dict[str, Any]]) -> Verdict:
+        parts = (self._whole, self._life, self._answers, self._records, self._groups)
         last_ms, plan = 0, None
         for number, event in enumerate(events):
             op = event["op"]
-            takers = [
-                getattr(part, f"on_{op}", None) for part in (self._whole, self._life, self._records, self._groups)
-            ]
+            takers = [getattr(part, f"on_{op}", None) for part in parts]
             if not any(takers) and op not in NOTHING_TO_CHECK:
                 self.verdict.problem("unknown events", f"{op} at {event['ms']} ms")
             for take in takers:
@@ -79,7 +87,7 @@ class Checker:
             self._records.check_end()
             self._groups.check_end()
         if plan is not None:
-            for text in complaints(self.verdict, plan["seconds"], isolates=plan["isolates"]):
+            for text in complaints(self.verdict, plan["seconds"], isolates=plan["isolates"], has_java=plan["java"]):
                 self.verdict.problem("too little", text)
         return self.verdict
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from support.history_answers import NOWHERE, AnswerChecker, Log, Sent
 from support.history_verdict import Verdict
-
-Log = dict[int, str]  # offset -> value
 
 
 class RecordChecker:
     """What needs the final logs is kept until they are known."""
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, verdict: Verdict, answers: AnswerChecker) -> None:
         self._verdict = verdict
+        self._answers = answers
         self._replicas: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
-        self._sent: dict[int, dict[str, tuple[str, int]]] = defaultdict(dict)
+        self._sent: dict[int, Sent] = defaultdict(dict)
         self._acknowledged: dict[int, Log] = defaultdict(dict)
         self._read: dict[int, Log] = defaultdict(dict)
         self._positions: dict[tuple[str, int], int] = {}
@@ -30,7 +30,8 @@ class RecordChecker:
 
     def on_ack(self, number: int, event: dict[str, Any]) -> None:
         self._verdict.counts["acknowledged"] += len(event["values"])
-        self._note(self._acknowledged, event, "acknowledged")
+        if event["offset"] != NOWHERE:
+            self._note(self._acknowledged, event, "acknowledged")
 
     def on_read(self, number: int, event: dict[str, Any]) -> None:
         self._verdict.counts["operations"] += len(event["values"])
@@ -64,6 +65,7 @@ class RecordChecker:
         for partition, distinct in logs.items():
             for log in distinct:
                 self._check_once_and_in_order(partition, log)
+                self._answers.check_log(partition, self._sent[partition], log)
         self._check_kept(logs, self._acknowledged, "lost", "was acknowledged")
         self._check_kept(logs, self._read, "vanished", "was read")
 

@@ -12,9 +12,15 @@ SHOWN = (
     "lost",
     "duplicated",
     "reordered",
+    "windows sent again",
+    "overtaken",
+    "gaps",
     "vanished",
     "two values",
     "reads skipped",
+    "read from followers",
+    "latest offsets",
+    "latest went back",
     "replicas",
     "replicas differ",
     "assignments",
@@ -25,6 +31,7 @@ SHOWN = (
     "two owners",
     "not resumed",
     "unread",
+    "refused",
     "stalled",
     "ended by itself",
     "did not stop",
@@ -46,9 +53,13 @@ class Verdict:
     struck_unsettled: int = 0
     acknowledged_in: Counter[int] = field(default_factory=Counter)
     """Records by partition."""
+    acknowledged_by: Counter[str] = field(default_factory=Counter)
+    """... and by producer."""
     commits: Counter[str] = field(default_factory=Counter)
     """By group, like the assignments."""
     assignments: Counter[str] = field(default_factory=Counter)
+    left_out: list[str] = field(default_factory=list)
+    """Weakens what the rest says, and so belongs beside it."""
     longest_pause_ms: int = 0
     """Without an acknowledgement in some partition, while min.insync.replicas were there or coming back."""
     longest_total_pause_ms: int = 0
@@ -63,7 +74,7 @@ class Verdict:
         self.problems.append((kind, text))
 
     def report(self) -> str:
-        return "\n".join([*self._counted(), *self._faults(), *self._pauses(), *self._problems()])
+        return "\n".join([*self._counted(), *self._faults(), *self._pauses(), *self._left_out(), *self._problems()])
 
     def _counted(self) -> Iterator[str]:
         for name in SHOWN:
@@ -71,10 +82,15 @@ class Verdict:
         if self.acknowledged_in:
             least, most = min(self.acknowledged_in.values()), max(self.acknowledged_in.values())
             yield f"{'  in a partition':<24}{least} to {most} acknowledged"
-        for name, counts in (("committed", self.commits), ("assigned", self.assignments)):
+        of_each = (
+            ("acknowledged to", self.acknowledged_by),
+            ("committed in groups", self.commits),
+            ("assigned in groups", self.assignments),
+        )
+        for what, counts in of_each:
             if counts:
-                told = ", ".join(f"{group} {count}" for group, count in sorted(counts.items()))
-                yield f"{f'  {name} in groups':<24}{told}"
+                told = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+                yield f"{f'  {what}':<24}{told}"
 
     def _faults(self) -> Iterator[str]:
         yield f"{'faults':<24}{self.faults.total()}"
@@ -88,6 +104,9 @@ class Verdict:
             f"{'longest unavailability':<24}{self.longest_pause_ms} ms without an acknowledgement in a partition, "
             f"{self.longest_total_pause_ms} ms around faults of two or all nodes"
         )
+
+    def _left_out(self) -> Iterator[str]:
+        yield from (f"{'left out':<24}{what}" for what in self.left_out)
 
     def _problems(self) -> Iterator[str]:
         """A few of each kind: what was lost a thousand times must not hide what was lost once."""

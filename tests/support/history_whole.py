@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
+from support.history_answers import NOWHERE
 from support.history_life import ON_SIGTERM
 from support.history_verdict import Verdict
 
@@ -48,12 +49,17 @@ class WholeChecker:
     def on_end(self, number: int, event: dict[str, Any]) -> None:
         self._seen["end"] += 1
 
+    def on_left_out(self, number: int, event: dict[str, Any]) -> None:
+        self._verdict.left_out.append(f"{event['what']}: {event['why']}")
+
     def on_failed(self, number: int, event: dict[str, Any]) -> None:
         self._verdict.problem("the run failed", event["text"])
 
     def on_ack(self, number: int, event: dict[str, Any]) -> None:
         self._verdict.acknowledged_in[event["partition"]] += len(event["values"])
-        self._tell(event)
+        self._verdict.acknowledged_by[event["producer"]] += len(event["values"])
+        if event["offset"] != NOWHERE:
+            self._tell(event)
 
     def on_read(self, number: int, event: dict[str, Any]) -> None:
         self._read.add(event["partition"])

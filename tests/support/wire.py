@@ -22,6 +22,8 @@ class Wire:
     def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = TIMEOUT_S) -> None:
         self.socket = socket.create_connection((host, port), timeout=timeout_s)
         self._ids = itertools.count(1)
+        self.answered = 0
+        """The number of the request that the last response belongs to."""
 
     def __enter__(self) -> Self:
         return self
@@ -35,13 +37,17 @@ class Wire:
         self.send_request(request, version)
         return self.read_response(request.API_KEY, version)
 
-    def send_request(self, request: Message, version: int) -> None:
+    def send_request(self, request: Message, version: int) -> int:
+        """Its number, which comes back with the response."""
+        number = next(self._ids)
         body = request.encode(version)
-        self.socket.sendall(encode_request(request.API_KEY, version, next(self._ids), "wire-test", body))
+        self.socket.sendall(encode_request(request.API_KEY, version, number, "wire-test", body))
+        return number
 
     def read_response(self, api_key: int, version: int) -> Any:
         (size,) = struct.unpack(">i", self._read(4))
         data = self._read(size)
+        (self.answered,) = struct.unpack_from(">i", data)
         start = 5 if response_header_version(api_key, version) else 4
         return response_class(api_key).decode(data, version, start)
 

@@ -32,4 +32,8 @@ def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupRespo
 
 
 def _refuse(code: ErrorCode) -> SyncGroupResponse:
+    """A group that is being loaded has lost its rebalance, and starts over. Java's classic consumer, which knows how to
+    join again, takes COORDINATOR_LOAD_IN_PROGRESS here for a broken broker and throws it at the application."""
+    if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        code = ErrorCode.REBALANCE_IN_PROGRESS
     return SyncGroupResponse(error_code=code)
