@@ -187,9 +187,9 @@ class LeaderState:
         return True
 
     def _forget_followers(self) -> None:
-        """Others may have led since, unnoticed where changes of the metadata came as one, and followers have truncated to
-        their logs: what is not committed and was theirs once may be theirs no more. Here Kafka 4.3.1 differs: it goes on
-        counting with it."""
+        """Others may have led since, unnoticed where changes of the metadata came as one, and followers have cut off
+        what was theirs: it may not be called committed any more. Here Kafka 4.3.1 differs: it goes on counting with it.
+        """
         self._followers = {}
 
     def on_result(self, asked: IsrChange, result: IsrResult) -> bool:
