@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from support.history_check import Checker
-from support.planted_history import Event, Events, good, of, plant_after, replicas
+from support.planted_history import Event, Events, assert_found, good, of, plant_after, replicas
 
 TEXT = "`ip` is missing"
 
@@ -99,10 +99,7 @@ PLANTED: list[tuple[Callable[[Events], None], str]] = [
 
 @pytest.mark.parametrize(("plant", "kind"), PLANTED, ids=lambda value: getattr(value, "__name__", value))
 def test_planted_errors_are_found(plant: Callable[[Events], None], kind: str) -> None:
-    events = good()
-    plant(events)
-    verdict = Checker().check(events)
-    assert verdict.counts[kind] > 0, verdict.report()
+    verdict = assert_found(plant, kind)
     assert not verdict.counts["unknown events"]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.history import History, read_history
 from support.history_check import Checker
-from support.planted_history import Events, commit, fetched, good, of, replicas
+from support.planted_history import Events, assert_found, commit, fetched, good, of, replicas
 
 TESTS = Path(__file__).parents[1]
 
@@ -191,11 +191,7 @@ PLANTED: list[tuple[Callable[[Events], None], str]] = [
 
 @pytest.mark.parametrize(("plant", "kind"), PLANTED, ids=lambda value: getattr(value, "__name__", value))
 def test_planted_errors_are_found(plant: Callable[[Events], None], kind: str) -> None:
-    events = good()
-    plant(events)
-    verdict = Checker().check(events)
-    assert not verdict.is_good
-    assert verdict.counts[kind] > 0, verdict.report()
+    assert_found(plant, kind)
 
 
 def told_at_the_same_time(events: Events) -> None:

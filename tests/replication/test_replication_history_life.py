@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from support.history_check import Checker
-from support.planted_history import Event, Events, good, of, plant_after, replicas
+from support.planted_history import Event, Events, assert_found, good, of, plant_after, replicas
 
 LONG_MS = 100_000
 FULL_DISK: Event = {"op": "fault", "kind": "full disk", "nodes": [2], "may_end": True}
@@ -285,11 +285,7 @@ PLANTED: list[tuple[Callable[[Events], None], str]] = [
 
 @pytest.mark.parametrize(("plant", "kind"), PLANTED, ids=lambda value: getattr(value, "__name__", value))
 def test_planted_errors_are_found(plant: Callable[[Events], None], kind: str) -> None:
-    events = good()
-    plant(events)
-    verdict = Checker().check(events)
-    assert not verdict.is_good
-    assert verdict.counts[kind] > 0, verdict.report()
+    assert_found(plant, kind)
 
 
 def test_a_history_that_is_cut_off_is_not_said_to_have_lost_everything() -> None:

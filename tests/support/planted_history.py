@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
+
+from support.history_check import Checker
+from support.history_verdict import Verdict
 
 Event = dict[str, Any]
 Events = list[Event]
@@ -49,6 +53,16 @@ def good() -> Events:
         if "asked" in event:
             event["asked"] = at
     return events
+
+
+def assert_found(plant: Callable[[Events], None], kind: str) -> Verdict:
+    """A planted error is one, and is called by its name."""
+    events = good()
+    plant(events)
+    verdict = Checker().check(events)
+    assert not verdict.is_good
+    assert verdict.counts[kind] > 0, verdict.report()
+    return verdict
 
 
 def produced(offset: int, value: str) -> Events:
