@@ -174,37 +174,40 @@ class LeaderFetcher:
             if asking:
                 await self._ask_offsets(asking)
                 return
-        allowed_at_ms = self._leave_out_throttled(wanted, now)
+        left_out = self._leave_out_throttled(wanted, now) + self._delayed(wanted, now)
+        wait_ms = min(left_out) - now if left_out else None
         if wanted:
-            await self._fetch(wanted, None if allowed_at_ms is None else allowed_at_ms - now)
+            await self._fetch(wanted, wait_ms)
         else:
-            await self._wait(now, allowed_at_ms)
+            await self._wait(wait_ms)
 
-    def _leave_out_throttled(self, wanted: dict[Key, Followed], now_ms: int) -> int | None:
-        """When those that were left out may be fetched again; None if there are none."""
+    def _delayed(self, wanted: Mapping[Key, Followed], now_ms: int) -> list[int]:
+        """When the delays of those that are not wanted now are over."""
+        if len(wanted) == len(self.followed):
+            return []
+        states = [one.state for one in self.followed.values()]
+        return [
+            state.delayed_until_ms
+            for state in states
+            if state.phase is not FollowerPhase.FAILED and state.delayed_until_ms > now_ms
+        ]
+
+    def _leave_out_throttled(self, wanted: dict[Key, Followed], now_ms: int) -> list[int]:
+        """When those that were left out may be fetched again, if there are any."""
         quota = self._fetchers.quota
         if not quota.is_exceeded(now_ms):
-            return None
+            return []
         held = [
             key for key, one in wanted.items() if one.partition.follower_quota is not None and not one.state.is_level
         ]
-        if not held:
-            return None
         for key in held:
             del wanted[key]
-        return quota.allowed_at_ms(now_ms)
+        return [quota.allowed_at_ms(now_ms)] if held else []
 
-    async def _wait(self, now_ms: int, until_ms: int | None) -> None:
-        """For `until_ms`, for the first partition whose delay is over, or for one that is added."""
-        waiting = [] if until_ms is None else [until_ms]
-        waiting += [
-            one.state.delayed_until_ms
-            for one in self.followed.values()
-            if one.state.phase is not FollowerPhase.FAILED and one.state.delayed_until_ms > now_ms
-        ]
-        timeout_s = (min(waiting) - now_ms) / 1000 if waiting else None
+    async def _wait(self, wait_ms: int | None) -> None:
+        """So long, or until a partition is added."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
                 await self._wake.wait()
 
     async def _fetch(self, wanted: Mapping[Key, Followed], max_wait_ms: int | None) -> None:

@@ -200,6 +200,22 @@ async def test_a_fetcher_survives_an_answer_that_makes_no_sense(
     await pair.until(lambda: pair.lag(0) == 0)
 
 
+async def test_a_partition_that_has_to_wait_a_moment_does_not_wait_for_the_others(pairs: Callable[..., Pair]) -> None:
+    """Its leader had not heard of its election yet. It was to be asked again after some milliseconds, but the fetch of
+    the idle partitions waited for records first, up to `replica.fetch.wait.max.ms`: nothing was committed meanwhile."""
+    pair = pairs(2, **A_MINUTE)
+    pair.append(0, 1)
+    follower = pair._follows[0]
+    assert follower.image is not None
+    elected = follower.image._replace(leader_epoch=2, partition_epoch=2)
+    follower.on_image(elected)
+    pair.follow()
+    await pair.until(lambda: len(pair.requests) > 2)
+    assert pair.lag(0) == 1
+    pair._leads[0].on_image(elected)
+    await pair.until(lambda: pair.lag(0) == 0)
+
+
 # --- everyone gets a turn
 
 
